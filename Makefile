@@ -6,17 +6,19 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 CUTE_NEWEST := $(VENV)/cute-newest
 FRONTENDS   := $(VENV)/frontends
+DOCS        := .venv-docs
+CHECKED     := src tests benchmarks examples docsite
 
-.PHONY: demo test test-frontends lint bench gpu-test format clean
+.PHONY: demo test test-frontends test-wheel docs reference lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
 
 # The whole suite with the oldest supported Triton and CuTe DSL, then what touches them with the newest.
 test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu $(TEST_ARGS)
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu --ignore tests/wheel $(TEST_ARGS)
 	PYTHONPATH=$(CURDIR)/$(VENV)/triton-newest \
-	  $(BIN)/python -m pytest tests -k triton -n 2 --dist worksteal --ignore tests/gpu $(TEST_ARGS)
+	  $(BIN)/python -m pytest tests -k triton -n 2 --dist worksteal --ignore tests/gpu --ignore tests/wheel $(TEST_ARGS)
 	PYTHONPATH=$(CURDIR)/$(CUTE_NEWEST):$(CURDIR)/$(CUTE_NEWEST)/nvidia_cutlass_dsl/dsl_packages \
 	  $(BIN)/python -m pytest tests/frontends/cute tests/decode/test_cute_golden.py tests/compat/test_nuggets.py \
 	  -n 2 --dist worksteal $(TEST_ARGS)
@@ -26,14 +28,27 @@ test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
 	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py \
 	  tests/frontends/test_tilelang.py tests/frontends/test_cutile.py $(TEST_ARGS)
 
+# Install the built wheel in a clean environment of every Python that is here, and use it; needs the package index.
+test-wheel: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest tests/wheel $(TEST_ARGS)
+
+# The documentation site, in build/site; its links are checked and it loads nothing from the network.
+docs: $(DOCS)/stamp
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --config-file docsite/mkdocs.yml
+	$(DOCS)/bin/python docsite/check_site.py build/site
+
+# The pages of docs/reference, from the docstrings and the command line.
+reference: $(VENV)/dev.stamp
+	$(BIN)/python -m docsite.reference_pages
+
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/mypy
 
 format: $(VENV)/dev.stamp
-	$(BIN)/ruff check --fix src tests benchmarks examples
-	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
 
 bench: $(VENV)/dev.stamp
 	@$(BIN)/python benchmarks/run.py
@@ -43,7 +58,7 @@ gpu-test:
 	PYTHONPATH=src $(PYTHON) -m pytest tests/gpu -q
 
 clean:
-	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -76,3 +91,9 @@ $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]' >&2
 	@touch $@ $(VENV)/core.stamp
+
+$(DOCS)/stamp: docsite/requirements.txt
+	@echo "setting up $(DOCS)" >&2
+	@$(PYTHON) -m venv $(DOCS) >&2
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $< >&2
+	@touch $@

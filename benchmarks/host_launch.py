@@ -17,9 +17,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.lib.idle_libcuda import idle_driver
 from tests.support.small_launches import SMS, WARPS, small_launches
+from warplens.driver.kernel_arguments import Shape
+from warplens.frontends import cuda_core, cupy
+from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
+from warplens.frontends.intercept.woven_module import Twin
 from warplens.frontends.triton.launch_hook import LaunchHook, recording_launcher
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.launch.thinning import ALL_MARKS, Thinning
@@ -36,10 +43,13 @@ from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.profiling.profile import Profile
 from warplens.record.layout import HEADER, HEADER_BYTES
-from warplens.session import Session
+from warplens.session import Session, stack
 from warplens.weave.weaving import Selection
 
-LAUNCHES, REPEATS = 2000, 7
+LAUNCHES, REPEATS = 2000, 21
+PAUSE_S = 4.0
+"""After this, all launches are decoded in the background."""
+SMALL = {"trace_bytes": 8 << 20}
 GRID = (SMS, 1, 1)
 
 
@@ -68,11 +78,11 @@ class Metadata:
     shared = 0
 
 
-class PlainKernel:
+class PlainTritonKernel:
     function, metadata = 1, Metadata()
 
 
-class Twin:
+class TritonTwin:
     """A woven kernel; where its hook has tracks, a launch writes what the GPU would have."""
 
     function, packed_metadata, metadata = 1, (), Metadata()
@@ -117,7 +127,7 @@ class Hook(LaunchHook):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session, WeavingCompiler(Recipe(weaving(session.options))))
-        self.running, self._twin = True, Twin(self)
+        self.running, self._twin = True, TritonTwin(self)
 
     def variant(self, kernel: Any, grid: Any) -> Variant:
         return self.session.variant("k", 1, grid)
@@ -126,53 +136,170 @@ class Hook(LaunchHook):
         return self._twin, KERNEL
 
 
-def microseconds(call: Callable[..., Any], launches: int = LAUNCHES) -> list[float]:
-    """Processor time per launch of some repeats; a launch has as many arguments as one of Triton's."""
+class Intercepted(Interceptor):
+    """An interceptor that knows the twin of its one kernel already."""
+
+    twin = Twin("k", None, None, 1, 2, 3)  # type: ignore[arg-type]
+
+    def _find(self, *given: Any) -> Twin:
+        return self.twin
+
+    def _tell(self, *given: Any) -> None:
+        """Nothing was left out."""
+
+    def _woven(self, *given: Any) -> WovenKernel:
+        return KERNEL
+
+
+Call = Callable[[], Any]
+Calls = tuple[Call, Call, Call]
+"""A plain launch, one of a kernel that warplens is done with, and a recorded one."""
+
+
+def triton_calls(closing: Session, recording: Session) -> Calls:
     rest = ((), None, None, None, *range(12))
-    times = []
-    for _ in range(REPEATS):
-        start = time.process_time()
-        for _ in range(launches):
-            call(*GRID, 7, 1, *rest)
-        times.append((time.process_time() - start) / launches * 1e6)
-    return times
+    plain, closed, recorded = Launcher(), recorder(closing), recorder(recording)
+    return (
+        lambda: plain(*GRID, 7, 1, *rest),
+        lambda: closed(*GRID, 7, 1, *rest),
+        lambda: recorded(*GRID, 7, 1, *rest),
+    )
+
+
+def cupy_calls(closing: Session, recording: Session) -> Calls:
+    """CuPy's own classes are not needed: what they do in C is the same for all three."""
+
+    class Function:
+        ptr, module = 1, None
+
+        def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None) -> None:
+            launch(grid, block, args, shared_mem, stream)
+
+    class Module:
+        """Stands for CuPy's."""
+
+    class Stream:
+        ptr = 7
+
+    stream = Stream()
+    function = types.SimpleNamespace(Function=Function, Module=Module)
+    cuda = types.SimpleNamespace(get_current_stream=lambda: stream, function=function)
+    names = {"cupy": types.SimpleNamespace(cuda=cuda), "cupy.cuda": cuda, "cupy.cuda.function": function}
+    with mock.patch.dict(sys.modules, names):  # type: ignore[arg-type]
+        watched, _ = cupy._classes.__wrapped__()
+    plain = Function()
+    closed, recorded = (watched(Intercepted(one), plain, "k", {}) for one in (closing, recording))
+    arguments = (1, 2, 3)
+    return (
+        lambda: plain(GRID, (128, 1, 1), arguments),
+        lambda: closed(GRID, (128, 1, 1), arguments),
+        lambda: recorded(GRID, (128, 1, 1), arguments),
+    )
+
+
+def cuda_core_calls(closing: Session, recording: Session) -> Calls:
+    import cuda.core
+
+    class Kernel:
+        @staticmethod
+        def from_handle(handle: int) -> Kernel:
+            return Kernel()
+
+    class Stream:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, 7
+
+    def known(*given: Any) -> tuple[PlainKernel, Shape]:
+        return PlainKernel("k", 1, str), Shape(GRID, (128, 1, 1), 0, 7)
+
+    def launching(session: Session) -> Callable[..., None]:
+        def plain_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
+            launch(stream, config, kernel, *arguments)
+
+        with mock.patch.object(cuda.core, "launch", plain_launch), mock.patch.object(cuda_core, "swap") as swap:
+            cuda_core.install(Intercepted(session))
+        made: Callable[..., None] = swap.call_args_list[0].args[1]
+        return made
+
+    cuda_core._known = known  # type: ignore[assignment]
+    config, kernel, stream = cuda.core.LaunchConfig(grid=GRID, block=(128, 1, 1)), Kernel(), Stream()
+    closed, recorded = launching(closing), launching(recording)
+
+    def plain(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
+        launch(stream, config, kernel, *arguments)
+
+    return (
+        lambda: plain(stream, config, kernel, 1, 2, 3),
+        lambda: closed(stream, config, kernel, 1, 2, 3),
+        lambda: recorded(stream, config, kernel, 1, 2, 3),
+    )
+
+
+LIBRARIES = {"triton": triton_calls, "cupy": cupy_calls, "cuda_core": cuda_core_calls}
+
+
+def microseconds(call: Call, launches: int) -> float:
+    """Processor time per launch."""
+    start = time.process_time()
+    for _ in range(launches):
+        call()
+    return (time.process_time() - start) / launches * 1e6
 
 
 def recorder(session: Session, tracks: npt.NDArray[np.uint8] | None = None) -> Callable[..., Any]:
     hook = Hook(session)
     hook.tracks = tracks
-    return recording_launcher(hook, PlainKernel, Launcher())
+    return recording_launcher(hook, PlainTritonKernel, Launcher())
 
 
-def launches(profile: bool = False) -> dict[str, Any]:
-    """Microseconds per launch: plain, one that warplens is done with, and a recorded one."""
-    plain = Launcher()
-    closed = recorder(Profile(launches=1))
-    for _ in range(100):
-        closed(*GRID, 7, 1, (), None)
-    session = Profile(records_per_warp=16)
-    recorded = recorder(session)
-    recorded(*GRID, 7, 1, (), None)
-    session.buffers.engine().collector.close()  # bringing records home is measured by itself
-    found: dict[str, list[float]] = {"plain_us": [], "closed_us": [], "recorded_us": []}
-    for _ in range(3):
-        for name, call in zip(found, (plain, closed, recorded), strict=True):
-            found[name] += microseconds(call, LAUNCHES // 10)
-    if profile:
-        with cProfile.Profile() as profiler:
-            for _ in range(LAUNCHES):
-                recorded(*GRID, 7, 1, (), None)
-        pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(30)
-    session.collect()
-    result: dict[str, Any] = {name: statistics.median(times) for name, times in found.items()}
-    return result | {"spread_us": {name: [min(times), max(times)] for name, times in found.items()}}
+@contextmanager
+def running(session: Session) -> Iterator[None]:
+    """Have a session on the stack, as if its profile had begun."""
+    stack.push(session)
+    try:
+        yield
+    finally:
+        stack.remove(session)
 
 
-def end_of_profile(save: bool, profile: bool = False, blocks: int = SMS) -> dict[str, float]:
-    """Seconds from the last of 2,000 launches of 4 warps per block with two spans each to the trace, or to its file."""
+def launches(library: str, profile: bool = False) -> dict[str, Any]:
+    """Microseconds per launch: plain, and above that one that warplens is done with, and a recorded one."""
+    closing, recording = Profile(launches=1), Profile(records_per_warp=16)
+    plain, closed, recorded = LIBRARIES[library](closing, recording)
+    with running(closing):
+        for _ in range(100):
+            closed()
+    with running(recording):
+        recorded()
+        recording.buffers.engine().collector.close()  # bringing records home is measured by itself
+        rounds = []
+        for _ in range(REPEATS):
+            times = microseconds(plain, LAUNCHES // 10), microseconds(recorded, LAUNCHES // 10)
+            with running(closing):
+                rounds.append((times[0], microseconds(closed, LAUNCHES // 10), times[1]))
+        if profile:
+            with cProfile.Profile() as profiler:
+                for _ in range(LAUNCHES):
+                    recorded()
+            pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(30)
+    recording.collect()
+    more = [(closed - plain, recorded - plain) for plain, closed, recorded in rounds]
+    return {
+        "plain_us": statistics.median(one[0] for one in rounds),
+        "closed_more_us": statistics.median(one[0] for one in more),
+        "recorded_more_us": statistics.median(one[1] for one in more),
+        "least_more_us": [min(one[0] for one in more), min(one[1] for one in more)],
+    }
+
+
+def end_of_profile(
+    save: bool, profile: bool = False, blocks: int = SMS, pause: float = 0.0, **options: Any
+) -> dict[str, float]:
+    """Seconds from the last of 2,000 launches of 4 warps per block with two spans each to the trace, or to its file;
+    with a `pause`, from so many seconds after it."""
     made, grid = small_launches(1, blocks=blocks).launches[0], (blocks, 1, 1)
     with tempfile.TemporaryDirectory() as folder:
-        prof = Profile(Path(folder) / "out.warplens" if save else None)
+        prof = Profile(Path(folder) / "out.warplens" if save else None, **options)
         prof.reset()
         recorded = recorder(prof, made.raw.reshape(made.tracks, -1))
         # The first launch gets tracks of another size, which its records show.
@@ -180,6 +307,7 @@ def end_of_profile(save: bool, profile: bool = False, blocks: int = SMS) -> dict
             recorded(*grid, 7, 1, (), None)
             if number < 3:
                 prof.buffers.engine().collector.land_finished()
+        time.sleep(pause)
         wall, cpu = time.perf_counter(), time.process_time()
         if profile:
             with cProfile.Profile() as profiler:
@@ -188,14 +316,46 @@ def end_of_profile(save: bool, profile: bool = False, blocks: int = SMS) -> dict
         else:
             prof._finish()
         found = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-        assert len(prof.trace) == LAUNCHES * blocks * WARPS * 2
+        assert options or len(prof.trace) == LAUNCHES * blocks * WARPS * 2
         return found
+
+
+def beside_decoding(launches: int = 300) -> dict[str, dict[str, float]]:
+    """Microseconds of recorded launches, 4 ms apart, while the launches before them are decoded in the background, and
+    where nothing is. The launches of a GPU leave their records by themselves, so writing them is not counted."""
+    made = small_launches(1).launches[0]
+    times: dict[str, list[float]] = {"decoding": [], "not_decoding": []}
+    for kind, found in times.items():
+        session = Profile()
+        session.reset()
+        if kind != "decoding":
+            session.buffers.idle = lambda: False
+        hook = Hook(session)
+        recorded = recording_launcher(hook, PlainTritonKernel, Launcher())
+        hook.tracks = made.raw.reshape(made.tracks, -1)
+        for _ in range(4 * launches):
+            recorded(*GRID, 7, 1, (), None)
+        hook.tracks = None
+        for _ in range(launches):
+            time.sleep(0.004)
+            before = time.perf_counter_ns()
+            recorded(*GRID, 7, 1, (), None)
+            found.append((time.perf_counter_ns() - before) / 1e3)
+        session.collect()
+    return {
+        kind: {
+            "median_us": statistics.median(found),
+            "p90_us": statistics.quantiles(found, n=10)[-1],
+            "worst_us": max(found),
+        }
+        for kind, found in times.items()
+    }
 
 
 def measure() -> dict[str, Any]:
     """Everything, as one document."""
     with idle_driver():
-        found = launches()
+        found = {f"launch_{library}": launches(library) for library in LIBRARIES}
         best = {
             f"end_{name}_{blocks}_blocks": min(
                 (end_of_profile(save, blocks=blocks) for _ in range(2)), key=lambda one: one["cpu_s"]
@@ -203,18 +363,25 @@ def measure() -> dict[str, Any]:
             for name, save in (("trace", False), ("file", True))
             for blocks in (8, SMS)
         }
-        return {**found, **best, "launches": LAUNCHES}
+        later = {
+            f"end_{name}_later": end_of_profile(save, pause=PAUSE_S, **options)
+            for name, save, options in (("trace", False, {}), ("file", True, {}), ("sampled", False, SMALL))
+        }
+        sampled = {"end_sampled": end_of_profile(False, **SMALL)}
+        return {**found, **best, **later, **sampled, "beside_decoding": beside_decoding(), "launches": LAUNCHES}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=("launch", "trace", "file"), help="print where the time goes, too")
+    parser.add_argument("--library", choices=LIBRARIES, default="triton", help="whose launch to profile")
     parser.add_argument("--blocks", type=int, default=SMS, help="of the launches whose profile ends")
     given = parser.parse_args()
     if given.profile:
         with idle_driver():
             ends = given.profile != "launch"
-            print(end_of_profile(given.profile == "file", True, given.blocks) if ends else launches(True))
+            name = given.library
+            print(end_of_profile(given.profile == "file", True, given.blocks) if ends else launches(name, True))
         return
     print(json.dumps(measure()))
 

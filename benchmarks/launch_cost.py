@@ -1,9 +1,11 @@
 """What warplens costs a program that launches kernels: host time, unrecorded kernels, memory, the end of a profile.
 
     PYTHONPATH=src python -m benchmarks.launch_cost --out results
+    PYTHONPATH=src python -m benchmarks.launch_cost --out results --tutorials DIR --parts tutorials
 
 Needs a GPU, torch and Triton; CuPy, cuda.core and the CuTe DSL are measured where they are installed. Writes
-launch.json into the folder; `--all` also measures the device time of unrecorded and recorded kernels.
+launch.json into the folder. The parts `unrecorded` and `slowdowns` measure the device time of kernels, `tutorials`
+runs Triton's own tutorials, whose sources (python/tutorials of the repository) DIR has.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -191,15 +194,18 @@ def endings() -> dict[str, Any]:
     cases: dict[str, tuple[int, float, dict[str, Any]]] = {
         "8 blocks": (8, 0.0, {}),
         "8 blocks to a file": (8, 0.0, {"path": "small.warplens"}),
+        "8 blocks to a file, 2 s later": (8, 2.0, {"path": "small.warplens"}),
         "132 blocks": (132, 0.0, {}),
+        "132 blocks, 2 s later": (132, 2.0, {}),
         "132 blocks to a file": (132, 0.0, {"path": "large.warplens"}),
-        "132 blocks to a file, after half a second": (132, 0.5, {"path": "large.warplens"}),
+        "132 blocks to a file, 2 s later": (132, 2.0, {"path": "large.warplens"}),
         "132 blocks, sampled": (132, 0.0, {"trace_bytes": 8 << 20}),
+        "132 blocks, sampled, 2 s later": (132, 2.0, {"trace_bytes": 8 << 20}),
     }
-    for name, (blocks, pause, given) in cases.items():
-        options = dict(given)
+    for name, (blocks, pause, chosen) in cases.items():
+        options = dict(chosen)
         tries = []
-        for _ in range(3):
+        for _ in range(2 if pause else 3):
             path = options.get("path")
             profile = wl.profile(path, **{key: value for key, value in options.items() if key != "path"})
             with profile:
@@ -220,6 +226,26 @@ def endings() -> dict[str, Any]:
         }
         print(name, found[name], flush=True)
     return found
+
+
+def beside_decoding() -> dict[str, Any]:
+    """Host time of recorded launches, 4 ms apart, while the launches before them are decoded in the background, and
+    where nothing is."""
+    x, y = torch.randn(1 << 14, device="cuda"), torch.empty(1 << 14, device="cuda")
+    found: dict[str, list[float]] = {"decoding": [], "not decoding": []}
+    for _ in range(2):
+        for kind, times in found.items():
+            with wl.profile() as prof:
+                if kind != "decoding":
+                    prof.buffers.idle = lambda: False
+                for _ in range(1500):  # these take longer to decode than the launches below take to be made
+                    small[(132,)](x, y, 1 << 14, BLOCK=128, num_warps=4)
+                for _ in range(150):
+                    time.sleep(0.004)
+                    before = time.perf_counter_ns()
+                    small[(132,)](x, y, 1 << 14, BLOCK=128, num_warps=4)
+                    times.append((time.perf_counter_ns() - before) / 1e3)
+    return {kind: {**summary(times), "p99": sorted(times)[-len(times) // 100]} for kind, times in found.items()}
 
 
 def memory() -> dict[str, Any]:
@@ -309,15 +335,86 @@ def slowdowns() -> dict[str, Any]:
     return found
 
 
-HOST = (triton_host, cupy_host, cuda_core_host, cute_host, endings, memory)
-DEVICE = (unrecorded, slowdowns)
+def run_tutorial(tutorial: Path, profiled: bool, folder: Path, shown: list[str], seconds: float) -> dict[str, Any]:
+    """Run a tutorial in a process of its own, as it is or under `warplens run --auto` with its defaults."""
+    out, trace = folder / "tutorial.json", folder / "tutorial.warplens"
+    for left in (out, trace):
+        left.unlink(missing_ok=True)
+    program = [str(Path(__file__).parent / "lib" / "tutorial.py"), str(tutorial), str(out), *shown]
+    options = ["-m", "warplens", "run", "--auto", "-o", str(trace), "--force"] if profiled else []
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "TRITON_CACHE_DIR": str(folder / "cache"),
+        "MPLBACKEND": "Agg",
+    }
+    began = time.perf_counter()
+    try:
+        done = subprocess.run(
+            [sys.executable, *options, *program], env=environment, capture_output=True, text=True, cwd=folder,
+            check=False, timeout=seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"profiled": profiled, "timed out after": seconds}
+    found = json.loads(out.read_text()) if out.exists() else {}
+    return {
+        "profiled": profiled,
+        "code": done.returncode,
+        "seconds": time.perf_counter() - began,
+        "trace_bytes": trace.stat().st_size if trace.exists() else None,
+        "stdout": done.stdout[-1500:] if profiled or done.returncode else "",
+        "stderr": done.stderr[-1500:],
+        **found,
+    }
+
+
+def tutorials() -> dict[str, Any]:
+    """Tutorial 03 plain and profiled in turn: what it prints and what its tuner chooses. Sizes of traces of others."""
+    if given.tutorials is None:
+        return {"not measured": "--tutorials DIR names the folder of Triton's tutorials"}
+    sources = Path(given.tutorials)
+    end = time.monotonic() + given.seconds
+    found: dict[str, Any] = {}
+
+    def run(name: str, profiled: bool, *shown: str) -> None:
+        left = end - time.monotonic()
+        if left > 0:
+            made = run_tutorial(sources / f"{name}.py", profiled, folder, list(shown), left)
+            found.setdefault(name, []).append(made)
+            brief = {key: value for key, value in made.items() if key not in ("stdout", "stderr", "chosen")}
+            print(name, "profiled" if profiled else "plain", json.dumps(brief)[:700], flush=True)
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        matmul = "03-matrix-multiplication", ("1", "3", "1024", "2048", "4096")
+        for profiled in (False, True):
+            run(matmul[0], profiled, *matmul[1])
+        run("02-fused-softmax", True, "1", "12")
+        run("05-layer-norm", True, "1", "6")
+        for profiled in (False, True):
+            run(matmul[0], profiled, *matmul[1])
+        run("06-fused-attention", True, "1", "2")
+    return found
+
+
+HOST = (triton_host, cupy_host, cuda_core_host, cute_host, endings, beside_decoding, memory)
+OTHERS = (unrecorded, slowdowns, tutorials)
+given = argparse.Namespace(tutorials=None, seconds=0.0)
+"""What the command line says."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default=".", help="folder for launch.json")
-    parser.add_argument("--all", action="store_true", help="also measure device times")
-    given = parser.parse_args()
+    known = {part.__name__: part for part in HOST + OTHERS}
+    parser.add_argument(
+        "--parts", nargs="+", choices=known, default=[part.__name__ for part in HOST], help="what to measure"
+    )
+    parser.add_argument("--tutorials", help="folder of Triton's tutorials, for the part of this name")
+    parser.add_argument("--seconds", type=float, default=150.0, help="how long the tutorials may take")
+    parser.parse_args(namespace=given)
+    given.tutorials = given.tutorials and Path(given.tutorials).resolve()
     target = Path(given.out).resolve() / "launch.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -326,7 +423,7 @@ def main() -> None:
             "device": torch.cuda.get_device_name(),
             "versions": {"torch": torch.__version__, "triton": triton.__version__, "python": sys.version.split()[0]},
         }
-        for part in HOST + (DEVICE if given.all else ()):
+        for part in (known[name] for name in given.parts):
             began = time.perf_counter()
             try:
                 parts[part.__name__] = part()

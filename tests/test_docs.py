@@ -18,7 +18,7 @@ GUIDES = [page for page in PAGES if page.parent.name != "results"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"(?<![\w/.-])(?:docs|examples|benchmarks|tests)/[\w./-]*\w")
 CODE = re.compile(r"^```.*?^```|`[^`\n]+(?:\n[^`\n]+)?`", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"\bwarplens ([a-z]+)\b([^`\n#|;]*)")
+COMMAND = re.compile(r"(?<!import )\bwarplens ([a-z]+)\b([^`\n#|;]*)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 PARAMETERS = {"--n", "--impl", "--seq-len", "--seq-lengths", "--head-dim", "--causal", "--batch", "--heads"}
 """Options of the benchmarks that the pages quote; `bench` and `diagnose` pass them on."""
@@ -78,8 +78,8 @@ def commands(page: Path) -> list[tuple[str, str]]:
 
 
 def own_flags(verb: str, arguments: str) -> list[str]:
-    """Return the flags that belong to warplens, without those of the program that `run` starts."""
-    if verb == "run":
+    """Return the flags that belong to warplens, without those of the program that the verb starts."""
+    if verb in ("run", "verify"):
         arguments = re.split(r"\.py\b|(?<=\s)-m\s", arguments)[0]
     return [flag for flag in FLAG.findall(arguments) if flag not in PARAMETERS]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT, TESTS
 
 PACKAGE = ROOT / "src" / "warplens"
-WITHOUT_ROOM = {"support", "golden", "browser", "gpu", "benchmarks", "examples", "fuzz"}
+WITHOUT_ROOM = {"support", "golden", "browser", "gpu", "benchmarks", "examples", "fuzz", "wheel"}
 MODULES = sorted(path.relative_to(ROOT) for path in TESTS.rglob("*.py"))
 FOLDERS = sorted({folder for path in MODULES for folder in path.relative_to("tests").parents} - {Path()})
 

@@ -25,7 +25,7 @@ def _runs(run: Callable[[str], None]) -> dict[str, Callable[[], None]]:
 
 def row_dot(lab: Lab) -> Case:
     blocks, rounds = lab.size(16 * lab.sms, 2), lab.size(24, 2)
-    tables, vectors = _whole(blocks * 128, 40), _whole(rounds, 40, top=3)
+    tables, vectors = _whole(blocks * 128, 32), _whole(rounds, 32, top=3)
     arrays = [lab.upload(tables), lab.upload(vectors)]
     out = {version: lab.upload(np.zeros(blocks * 128, np.float32)) for version in _BOTH}
     made = {version: lab.kernel("row_dot.cu", "row_dot", version == REPAIRED) for version in _BOTH}
@@ -125,15 +125,6 @@ def matmul_case(lab: Lab, sizes: tuple[int, int, int], tiles: dict[str, tuple[in
 
 def large_tile(lab: Lab) -> Case:
     return matmul_case(lab, (2048, 2048, 1024), {BROKEN: (256, 256, 32, 4, 2), REPAIRED: (128, 128, 32, 4, 2)})
-
-
-def ragged_matmul(lab: Lab) -> Case:
-    """140 tiles, one at a time on each of 132 SMs, or twice as many of half the size, two at a time."""
-    return matmul_case(lab, (2560, 1792, 1024), {BROKEN: (128, 256, 64, 8, 4), REPAIRED: (128, 128, 64, 4, 3)})
-
-
-def good_matmul(lab: Lab) -> Case:
-    return matmul_case(lab, (2048, 2112 * 2, 1024), {REPAIRED: (128, 256, 64, 8, 3)})
 
 
 def full_matmul(lab: Lab) -> Case:

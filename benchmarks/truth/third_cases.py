@@ -160,7 +160,7 @@ def strided_rows(lab: Lab) -> Case:
     block = lab.size(64, 16)
 
     def run(version: str) -> None:
-        steps = {"ACROSS": version == REPAIRED, "BLOCK": block, "ROWS": 16}
+        steps = {"ACROSS": version == REPAIRED, "BLOCK": block, "ROWS": 4}
         grid = (columns // block, lab.size(32, 1))
         kernels.strided_rows[grid](given[version], out[version], rows, columns, **steps, num_warps=4)
 

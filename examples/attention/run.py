@@ -35,6 +35,8 @@ def main() -> int:
 
     import torch
 
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
     attention = IMPLEMENTATIONS[options.impl]
     sizes = (options.batch, options.heads, options.seq_len, options.head_dim)
     inputs = random_inputs(*sizes, options.dtype)

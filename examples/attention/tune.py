@@ -63,13 +63,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    jobs = [(head, causal, one) for head, causal in product((64, 128), (False, True)) for one in CANDIDATES[head]]
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        problems = dict(zip(jobs, pool.map(compile_one, jobs, chunksize=1), strict=True))
-
     import torch
     from triton.testing import do_bench
 
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
+    jobs = [(head, causal, one) for head, causal in product((64, 128), (False, True)) for one in CANDIDATES[head]]
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        problems = dict(zip(jobs, pool.map(compile_one, jobs, chunksize=1), strict=True))
     found: list[dict[str, Any]] = []
     for head, causal in CONFIGS:
         q, k, v, out = tensors(head, options.seq_len, options.batch, options.heads)

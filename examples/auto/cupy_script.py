@@ -1,6 +1,6 @@
 """Multiply two matrices in tiles, scale by a constant filter and sum the rows: three kernels written for CuPy.
 
-python examples/auto/cupy_script.py [size] [rounds]
+Needs a GPU and CuPy. Run: python examples/auto/cupy_script.py [size] [rounds]
 """
 
 import hashlib
@@ -55,6 +55,8 @@ __global__ void row_sums(const T* in, T* out, int n) {
 
 
 def main() -> None:
+    if not cupy.is_available():
+        sys.exit("this example needs a GPU")
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
     a = cupy.asarray(np.random.default_rng(1).random((n, n), np.float32))
     b = cupy.asarray(np.random.default_rng(2).random((n, n), np.float32))

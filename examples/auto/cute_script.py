@@ -1,6 +1,6 @@
 """Multiply two matrices in tiles through shared memory and sum the rows: two kernels written in the CuTe DSL.
 
-python examples/auto/cute_script.py [size] [rounds]
+Needs a GPU, torch and warplens[cute]. Run: python examples/auto/cute_script.py [size] [rounds]
 """
 
 import hashlib
@@ -55,6 +55,8 @@ def multiply_and_sum(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, sums: cute.
 
 
 def main(n: int = 1024, rounds: int = 3) -> None:
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
     torch.manual_seed(1)
     a, b = (torch.rand(n, n, device="cuda") for _ in range(2))
     c, sums = torch.empty_like(a), torch.empty(n, device="cuda")

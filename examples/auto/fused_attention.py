@@ -1,4 +1,4 @@
-"""Causal attention in one kernel, checked against PyTorch. Run: python fused_attention.py [--repeat N] [--save FILE]"""
+"""Causal attention in one kernel. Needs a GPU and torch. Run: python fused_attention.py [--repeat N] [--save FILE]"""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--save", help="write the result to this file")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this example needs a GPU")
     torch.manual_seed(0)
     shape = (options.heads, options.length, 64)
     q, k, v = (torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(3))

@@ -1,4 +1,4 @@
-"""A compiled transformer block, forward and backward. Run: python transformer_block.py [--steps N] [--save FILE]"""
+"""A compiled transformer block. Needs a GPU and torch. Run: python transformer_block.py [--steps N] [--save FILE]"""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--save", help="write the outputs and gradients of all steps to this file")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this example needs a GPU")
     torch.manual_seed(0)
     block = Block(options.width, heads=12).to("cuda", torch.bfloat16)
     train = torch.compile(block)

@@ -9,6 +9,9 @@ import cupy
 import warplens as wl
 import warplens.cuda as wlcu
 
+if not cupy.is_available():
+    raise SystemExit("this example needs a GPU")
+
 n = 512
 a, b = (cupy.random.rand(n, n, dtype=cupy.float32) for _ in range(2))
 c = cupy.zeros((n, n), cupy.float32)

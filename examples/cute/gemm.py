@@ -1,6 +1,6 @@
 """A warp-specialised GEMM for Hopper: one warp loads with TMA, two warp groups multiply with wgmma.
 
-C = A Bᵀ with A (M, K), B (N, K) in fp16, K innermost; sums in fp32. Run it on an H100 or H200:
+C = A Bᵀ with A (M, K), B (N, K) in fp16, K innermost; sums in fp32. Needs a GPU, a Hopper (sm_90), and torch:
 
     python examples/cute/gemm.py gemm.warplens
 """
@@ -144,6 +144,8 @@ def main(path: str, size: int = 4096) -> None:
     from cuda.bindings.driver import CUstream
     from cutlass.cute.runtime import from_dlpack
 
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty(size, size, device="cuda", dtype=torch.float16)
     prof = wlc.buffer(grid=(size // M, size // N), block=THREADS)

@@ -1,4 +1,4 @@
-"""Profile two regions of a vector add. Run: python examples/cute/vector_add.py [out.warplens]"""
+"""Profile a vector add. Needs a GPU and torch. Run: python examples/cute/vector_add.py [out.warplens]"""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def main(path: str | None = None) -> None:
     import torch
     from cutlass.cute.runtime import from_dlpack
 
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
     x, y = (torch.randn(1 << 20, device="cuda") for _ in range(2))
     out = torch.empty_like(x)
     prof = wlc.buffer()

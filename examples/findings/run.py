@@ -1,6 +1,6 @@
 """Run every kernel of kernels.cu and check that the expected finding comes first.
 
-python examples/findings/run.py [--out FOLDER] [NAME ...]     needs a GPU, CuPy and warplens[cuda]
+python examples/findings/run.py [--out FOLDER] [NAME ...]     Needs a GPU, CuPy and warplens[cuda]
 
 Prints one line per case and exits with 1 if a case gives another finding. The traces are written to FOLDER.
 """
@@ -83,6 +83,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("findings"))
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
+    import cupy
+
+    if not cupy.is_available():
+        sys.exit("this example needs a GPU")
     options.out.mkdir(parents=True, exist_ok=True)
     bench = Bench()
     bad = 0

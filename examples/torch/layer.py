@@ -48,6 +48,8 @@ def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def main(steps: int = 4, rows: int = 64, columns: int = 512) -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("this example needs a GPU")
     torch.manual_seed(0)
     x = torch.randn(rows, columns, device="cuda")
     weight = torch.randn(columns, columns, device="cuda") / columns**0.5

@@ -48,6 +48,8 @@ def attention(q, k, v, out, scale, length, BM: tl.constexpr, BN: tl.constexpr, H
 def main(path: str | None = None) -> None:
     import torch
 
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
     heads, length, width = 32, 2048, 64
     q, k, v = (torch.randn(heads, length, width, device="cuda", dtype=torch.float16) for _ in range(3))
     out = torch.empty_like(q)

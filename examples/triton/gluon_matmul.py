@@ -2,7 +2,7 @@
 
 `wlt.wait` and `wlt.arrive` record the barriers too, so the trace knows who waited for whom (`trace.edges`).
 
-Run on a Hopper GPU: python examples/triton/gluon_matmul.py [out.warplens]
+Needs a GPU, a Hopper (sm_90), and torch. Run: python examples/triton/gluon_matmul.py [out.warplens]
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def run(a, b, c, tile=(128, 128, 64), stages=3):
 def main(path: str | None = None) -> None:
     import torch
 
-    if torch.cuda.get_device_capability() != (9, 0):
-        sys.exit("this kernel needs a Hopper GPU (sm_90)")
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        sys.exit("this example needs a GPU of the Hopper generation (sm_90)")
     a, b = (torch.randn(2048, 2048, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
     with wl.profile(path) as profile:

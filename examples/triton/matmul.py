@@ -62,6 +62,8 @@ def persistent_matmul(a, b, c, M, N, K, PROGRAMS: tl.constexpr, BM: tl.constexpr
 def main(path: str | None = None) -> None:
     import torch
 
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
     n, tile = 2048, 128
     a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2))
     c, d = torch.empty_like(a), torch.empty_like(a)

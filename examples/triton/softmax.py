@@ -1,4 +1,4 @@
-"""A row softmax that records each row's maximum as a value. Run: python examples/triton/softmax.py [out.warplens]"""
+"""A softmax with row maxima: [TRITON_INTERPRET=1] python examples/triton/softmax.py [out.warplens]. Needs torch."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ def main(path: str | None = None) -> None:
     import torch
 
     device = "cpu" if triton.knobs.runtime.interpret else "cuda"
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit("no GPU here; run it with TRITON_INTERPRET=1")
     rows, columns = (4096, 1000) if device == "cuda" else (8, 100)
     x = torch.randn(rows, columns, device=device)
     out = torch.empty_like(x)

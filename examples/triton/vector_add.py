@@ -1,4 +1,4 @@
-"""Profile three regions of a vector add. Run: python examples/triton/vector_add.py [out.warplens]"""
+"""Profile a vector add: [TRITON_INTERPRET=1] python examples/triton/vector_add.py [out.warplens]. Needs torch."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def main(path: str | None = None) -> None:
     import torch
 
     device = "cpu" if triton.knobs.runtime.interpret else "cuda"
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit("no GPU here; run it with TRITON_INTERPRET=1")
     n = 1 << 20 if device == "cuda" else 1 << 12
     x, y = (torch.randn(n, device=device) for _ in range(2))
     out = torch.empty_like(x)

@@ -3,7 +3,7 @@
     import warplens as wl, warplens.triton as wlt
 
     @triton.jit
-    def kernel(...):
+    def kernel(p):
         with wlt.region("load"):
             x = tl.load(p)
 

@@ -30,7 +30,7 @@ def test_the_serialised_attention_is_not_called_a_ramp() -> None:
     found = findings(load(ATTENTION / "serialised.warplens"))
     assert [one.kind for one in found] == ["serialised section"]
     assert found[0].region == "wait turn"
-    assert found[0].gain.low > 0.9
+    assert found[0].gain.low > 0.7
 
 
 def test_low_occupancy_is_the_problem_wherever_one_asks(capsys: pytest.CaptureFixture[str]) -> None:

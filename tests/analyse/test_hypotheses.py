@@ -8,44 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.builders import Span, make_trace
-from warplens.analyse.finding import Finding
-from warplens.analyse.findings import Findings, findings
+from tests.support.builders import Span
+from tests.support.kernel_traces import SMS, kernel, loop, verdict
+from warplens.analyse.findings import findings
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.ncu import NcuKernel
-from warplens.record.capture import CODE
 from warplens.trace.model import Trace
-
-SMS = 132
-_DEVICE = {"name": "NVIDIA H200", "capability": "9.0", "sm_count": SMS, "clock_mhz": 1980.0}
-
-
-def kernel(spans: list[Span], code: dict[str, dict[str, float]] | None = None, **extra: Any) -> Trace:
-    """A trace of an H200; `code` is what the weaver counted in each region."""
-    made = make_trace(spans)
-    more = {**extra, **({CODE: code} if code else {})}
-    launches = tuple(replace(info, extra=more) for info in made.meta.launches)
-    return Trace(made.spans, replace(made.meta, launches=launches, devices={"0": _DEVICE}))
-
-
-def loop(parts: dict[str, int], rounds: int = 8, blocks: int = SMS, warps: int = 4) -> list[Span]:
-    """Every warp runs the regions one after the other, in rounds; all warps in step."""
-    spans = []
-    for block in range(blocks):
-        for warp in range(warps):
-            at = 0
-            for _ in range(rounds):
-                for region, lasts in parts.items():
-                    spans.append(Span(region, at, lasts, block, warp, sm=block % SMS))
-                    at += lasts
-    return spans
-
-
-def verdict(found: Findings, kind: str) -> Finding:
-    """What is said of one cause, also where it is a consequence."""
-    named = [below for one in found for below in (one, *one.consequences)]
-    return next(one for one in (*named, *found.undecided, *found.withheld, *found.refuted) if one.kind == kind)
 
 
 def test_every_hypothesis_gives_a_verdict_on_every_kernel() -> None:
@@ -106,7 +75,7 @@ def test_without_code_or_counters_throughput_is_one_finding_with_its_alternative
 
 
 def test_bank_conflicts_are_known_from_the_code() -> None:
-    spans = loop({"load": 1000, "scan": 3000}, warps=8)
+    spans = loop({"load": 1000, "scan": 20_000}, warps=8)
     counts = {"instructions": 100, "shared": 64}
     first = findings(kernel(spans, {"scan": {**counts, "ways": 32}, "load": {"instructions": 9}}))[0]
     assert (first.kind, first.region) == ("bank conflicts", "scan")
@@ -115,6 +84,8 @@ def test_bank_conflicts_are_known_from_the_code() -> None:
     assert verdict(findings(kernel(spans, rare)), "bank conflicts").verdict == "refuted", "one access of 64"
     padded = findings(kernel(spans, {"scan": {**counts, "ways": 1}, "load": {"instructions": 9}}))
     assert verdict(padded, "bank conflicts").verdict == "refuted"
+    short = findings(kernel(loop({"load": 100, "scan": 300}, warps=8), {"scan": {**counts, "ways": 32}}))
+    assert "would take" in verdict(short, "bank conflicts").what, "8 warps x 64 accesses x 32 parts in 300 ns"
 
 
 def test_atomics_that_take_long_are_contended() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.support.torch_truth import Run
 from warplens.analyse.torch.alignment import Aligned, align
-from warplens.analyse.torch.interval_fit import fit_intervals
 from warplens.analyse.torch.kineto import read_torch
 from warplens.errors import WarplensError
 from warplens.ptx.symbols import base_name
+from warplens.trace.interval_fit import fit_intervals
 
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 RUNS = st.builds(

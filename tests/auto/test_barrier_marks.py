@@ -65,8 +65,9 @@ def test_copies_to_one_barrier_need_one_record() -> None:
 
 def test_named_barriers_are_recorded_where_they_are_marked() -> None:
     body = "\tbar.sync 1, 64;\n\tmov.u32 %r3, 1;\n"
-    assert not any(mark.startswith("S") for mark in marks(body))
-    assert "S barrier%20k.cu:7 sync number:1 - 64 -" in marks(body, "barriers,edges")
+    assert not any(mark.startswith("S") for mark in marks(body, "waits,edges"))
+    assert "S barrier%20k.cu:7 sync number:1 - 64 -" in marks(body)
+    assert not any(mark.startswith("S") for mark in marks(body.replace("1, 64", "0"))), "the regions say who came last"
 
 
 def test_two_barriers_in_one_region_are_not_told_apart() -> None:

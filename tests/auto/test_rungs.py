@@ -14,7 +14,12 @@ def test_marks_are_given_up_one_class_after_the_other() -> None:
         (), ("lines",), ("lines", "loads"), ("lines", "loads", "loops"), ("lines", "loads", "loops", "stores"),
         ("lines", "loads", "loops", "stores", "reduce"),
     ]  # fmt: skip
-    assert [rung.auto.classes for rung in found[5:]] == [("copies", "waits", "mma", "barriers", "edges"), (), (), ()]
+    assert [rung.auto.classes for rung in found[5:]] == [
+        ("copies", "waits", "mma", "barriers", "work", "edges"),
+        (),
+        (),
+        (),
+    ]
     assert [rung.auto.coarse for rung in found[6:]] == ["loops", "body", ""]
     assert [rung.lives_only for rung in found] == [False] * 8 + [True]
     assert [rung.fixed for rung in found] == [False] * 6 + [True] * 3
@@ -23,7 +28,7 @@ def test_marks_are_given_up_one_class_after_the_other() -> None:
 def test_barrier_records_are_given_up_where_a_kernel_has_barriers() -> None:
     found = list(rungs(Auto.of(True), barriers=True))
     assert [rung.left_out for rung in found[:4]] == [(), ("edges",), ("edges", "loads"), ("edges", "loads", "stores")]
-    assert found[2].note("it spills") == "its barriers and loads are not marked: it spills"
+    assert found[2].note("it spills") == "its barrier edges and loads are not marked: it spills"
     assert all("edges" not in rung.left_out for rung in rungs(Auto.of(True)))
 
 

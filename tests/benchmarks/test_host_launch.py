@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from benchmarks import host_launch
@@ -14,9 +16,17 @@ needs_compiler = pytest.mark.skipif(native.why_not() is not None, reason=str(nat
 @needs_compiler
 def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_launch, "LAUNCHES", 80)
-    monkeypatch.setattr(host_launch, "REPEATS", 1)
+    monkeypatch.setattr(host_launch, "REPEATS", 5)
+    monkeypatch.setattr(host_launch, "PAUSE_S", 0.0)
+    monkeypatch.setattr(host_launch, "beside_decoding", partial(host_launch.beside_decoding, 3))
     found = host_launch.measure()
-    assert 0 < found["plain_us"] < found["closed_us"] < found["recorded_us"]
+    for library in ("triton", "cupy", "cuda_core"):
+        costs = found[f"launch_{library}"]
+        assert costs["plain_us"] > 0
+        assert costs["recorded_more_us"] > 0
+        assert "closed_more_us" in costs
+    assert all(found[f"end_{kind}_later"]["cpu_s"] > 0 for kind in ("trace", "file", "sampled"))
+    assert found["beside_decoding"]["decoding"]["median_us"] > 0
     assert all(found[f"end_{kind}_{blocks}_blocks"]["cpu_s"] > 0 for kind in ("trace", "file") for blocks in (8, 132))
 
 

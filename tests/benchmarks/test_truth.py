@@ -161,13 +161,14 @@ def test_a_triton_kernel_gives_the_right_result(pair: Pair, triton_lab: Interpre
 
 
 def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab, tmp_path: Path, monkeypatch) -> None:
-    from benchmarks.truth import second_cases, triton_cases, triton_kernels
+    from benchmarks.truth import second_cases, third_cases, third_kernels, triton_cases, triton_kernels
     from benchmarks.truth.unmarked import without_marks
 
     plain = without_marks(triton_kernels, tmp_path)
     assert "wlt.region" not in Path(str(plain.__file__)).read_text()
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
+    monkeypatch.setattr(third_cases, "kernels", without_marks(third_kernels, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
 from warplens.commands import _VERBS, main
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
@@ -51,24 +46,3 @@ def test_unsure_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[st
     said = " ".join(capsys.readouterr().out.split())
     assert "UNSURE" in said
     assert "Record more launches of both versions" in said
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_verbs(shell: str, tmp_path: Path) -> None:
-    program = tmp_path / "warplens"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m warplens "$@"\n')
-    program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
-    source = {**environment, "_WARPLENS_COMPLETE": f"{shell}_source"}
-    if shell == "bash" or shutil.which(shell):
-        script = subprocess.run([program], env=source, capture_output=True, text=True, check=False).stdout
-        assert "_WARPLENS_COMPLETE" in script
-        if shutil.which(shell):
-            checked = subprocess.run(
-                [shell, "-n", "/dev/stdin"], input=script, capture_output=True, text=True, check=False
-            )
-            assert checked.returncode == 0, checked.stderr
-    place = "fi" if shell == "fish" else "1"  # fish passes the word itself
-    asked = {**environment, "_WARPLENS_COMPLETE": f"{shell}_complete", "COMP_WORDS": "warplens fi", "COMP_CWORD": place}
-    done = subprocess.run([program], env=asked, capture_output=True, text=True, check=False)
-    assert "findings" in done.stdout

@@ -85,3 +85,33 @@ def test_the_thread_lands_launches_in_relaxed_mode() -> None:
     assert one.landed_in == "warplens-collector"
     collector.close()
     assert not inside
+
+
+def test_the_thread_does_other_work_when_nothing_is_left_to_land() -> None:
+    calls: list[bool] = []
+
+    def idle() -> bool:
+        calls.append(flight.landed_in != "")
+        return len(calls) < 4
+
+    collector, flight = Collector(crowded=lambda: False, idle=idle), Flight()
+    collector.add(flight)
+    assert until(lambda: len(calls) == 4)
+    time.sleep(0.03)
+    assert calls == [True] * 4, "a launch is brought home first, and a call without work is the last one"
+    collector.close()
+
+
+def test_the_thread_stays_away_while_launches_come_thick_and_fast() -> None:
+    calls: list[int] = []
+    collector, flights = Collector(crowded=lambda: False, idle=lambda: bool(calls.append(1))), []
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        for _ in range(20):
+            flights.append(Flight())
+            collector.add(flights[-1])
+        time.sleep(0.001)
+    assert not any(one.landed_in for one in flights)
+    assert not calls
+    assert until(lambda: all(one.landed_in for one in flights) and bool(calls))
+    collector.close()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,6 +51,17 @@ def test_launchers_say_which_rank_this_is(environment: dict[str, str], rank: int
     assert JobRank.here(environment) == JobRank(rank, size)
 
 
+def test_torch_distributed_says_it_where_no_launcher_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 2, get_world_size=lambda: 4
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", started)
+    monkeypatch.delenv("RANK", raising=False)
+    assert JobRank.here() == JobRank(2, 4)
+    started.is_initialized = lambda: False
+    assert JobRank.here() == JobRank()
+
+
 def test_a_rank_that_is_no_number_is_refused() -> None:
     for given in ("x", "40000000000", "-1"):
         with pytest.raises(UsageError, match="RANK="):
@@ -78,10 +90,12 @@ def test_parts_are_read_as_one_trace(tmp_path: Path) -> None:
     assert sorted(trace.spans["rank"].to_pylist()) == [0, 3]
 
 
-def run_rank(rank: int, size: int, folder: Path, *options: str) -> subprocess.Popen[str]:
+def run_rank(
+    rank: int, size: int, folder: Path, *options: str, output: str | None = "run.warplens"
+) -> subprocess.Popen[str]:
     job = {"RANK": str(rank), "WORLD_SIZE": str(size)}
     environment = {**os.environ, **job, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-m", "warplens", "run", "-o", "run.warplens", *options, "program.py"]
+    command = [sys.executable, "-m", "warplens", "run", *(["-o", output] if output else []), *options, "program.py"]
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -95,6 +109,9 @@ def test_a_job_writes_one_folder_and_a_killed_rank_loses_only_its_own(tmp_path: 
     assert [rank.returncode for rank in ranks] == [0, 0, -9, 0], said
     trace = wl.load(tmp_path / "run.warplens")
     assert sorted(set(trace.spans["rank"].to_pylist())) == [0, 1]
+    alone = run_rank(0, 4, tmp_path, output=None)
+    assert alone.communicate(timeout=240)[1]
+    assert rank_part(tmp_path / "program.warplens", 0).is_file(), "the folder's name is that of the program"
     again = run_rank(0, 4, tmp_path)
     assert "already exists" in again.communicate(timeout=240)[1]
     assert again.returncode == 1

@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 
 from tests.support.builders import make_trace
+from tests.support.ptx_kernels import HEAD
 from tests.support.sass_kernels import HOISTED, code_of, needs_tools
+from warplens.driver.libcuda import Driver
+from warplens.errors import WarplensError
+from warplens.launch import assembled_code
 from warplens.launch.collected_run import CollectedRun
 from warplens.profiling import region_check
 from warplens.record.capture import MACHINE_CODE, Launch
 from warplens.record.layout import track_stride
-from warplens.sass.machine_code import MachineCode
+from warplens.sass.machine_code import AS_RUN, MachineCode
 from warplens.sass.numbered_lines import numbered_ptx
 from warplens.sass.verified_regions import KernelVerification, MovedInstruction, RegionCode
 
@@ -125,3 +129,22 @@ def test_a_trace_is_verified_when_it_is_saved_and_not_before(tmp_path: Path) -> 
 def test_a_switch_turns_it_off(option: bool, variable: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPLENS_VERIFY", variable)
     assert region_check.is_wanted(option) is wanted
+
+
+def test_the_cubin_that_was_loaded_is_the_one_that_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembled_code, "link_with_lines", lambda lib, ptx: b"cubin of " + ptx.encode())
+    text = HEAD + ".visible .entry k()\n{\n  ret;\n}\n"
+    image = assembled_code.assembled(Driver.__new__(Driver), text)
+    assert image.startswith(b"cubin of")
+    code = region_check._linked(MachineCode("k", text))
+    assert (code.cubin, code.numbered, code.source) == (image, True, AS_RUN)
+
+
+def test_where_the_driver_cannot_link_it_assembles_what_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(lib: Driver, ptx: str) -> bytes:
+        raise WarplensError("cuLinkCreate_v2 is missing")
+
+    monkeypatch.setattr(assembled_code, "link_with_lines", refuse)
+    text = HEAD + ".visible .entry never_linked()\n{\n  ret;\n}\n"
+    assert assembled_code.assembled(Driver.__new__(Driver), text) == text.encode() + b"\0"
+    assert assembled_code.kept_cubin(text) is None

@@ -106,8 +106,9 @@ def launch_hanging(
     full: str = "stop",
     started: bool = True,
     store: str = "now",
+    exits: bool = False,
 ) -> WovenLaunch:
-    """Launch the kernel in the running session, and let it write what it writes before it hangs."""
+    """Launch the kernel in the running session, and let it write what it writes before it hangs or `exits`."""
     kernel = WovenKernel(
         name="attn", warps=warps, regions=REGIONS, locations=LOCATIONS, slack=0, full=full, store=store,
         select=Selection(),
@@ -120,7 +121,7 @@ def launch_hanging(
     assert isinstance(launch, WovenLaunch)
     with launch:
         for number in range(blocks * warps if started else 0):
-            data = track(number // warps, number % warps, time.time_ns(), write)
+            data = track(number // warps, number % warps, time.time_ns(), write, exits=exits)
             at = launch.address + (number << launch.shift)
             driver.space.write(at, data[: HEADER.itemsize])
             first = (1 << launch.shift) // 2 if full == "ring" else HEADER.itemsize

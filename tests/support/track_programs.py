@@ -150,4 +150,4 @@ def programs(draw: st.DrawFn, full: str | None = None) -> Program:
         steps += [("end", 1, draw(gaps)) for _ in range(depth)]
     capacity = draw(st.sampled_from([0, 1, 5, 16, 128]))
     start = draw(st.sampled_from([0, 1000, (1 << 32) - 200, (5 << 32) + 17]))
-    return Program(capacity, full or draw(st.sampled_from(["stop", "ring"])), start, steps)
+    return Program(capacity, full or draw(st.sampled_from(["stop", "ring"])), start, steps=steps)

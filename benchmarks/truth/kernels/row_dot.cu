@@ -2,7 +2,7 @@
 // more column, so that the rows of a warp's lanes begin in different banks.
 #include <warplens.cuh>
 
-constexpr int THREADS = 128, LENGTH = 40, PITCH = REPAIRED ? 41 : 40;
+constexpr int THREADS = 128, LENGTH = 32, PITCH = REPAIRED ? 33 : 32;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     row_dot(const float* tables, const float* vectors, float* out, int rounds, wl::Buffer prof) {

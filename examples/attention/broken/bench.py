@@ -1,4 +1,4 @@
-"""Attention kernels with one problem each, and correct ones to compare; `warplens diagnose` names the problem.
+"""Attention kernels with one problem each, which `warplens diagnose` names, and correct ones. Needs a GPU.
 
 warplens diagnose examples/attention/broken/bench.py                       # all of them
 warplens diagnose examples/attention/broken/bench.py --impl serialised

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from warplens.analyse.collective_entries import JobCollectives
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
@@ -44,11 +45,18 @@ class Answers:
     """The answers to all questions about one trace, each computed when first asked for.
 
     `waits` is a regular expression for regions that only wait, in addition to those whose name says so. `folders` are
-    those that source files may be read from; by default, the working directory.
+    those that source files may be read from; by default, the working directory. `collectives` is a regular expression
+    for kernels that are collectives of several ranks, in addition to NCCL's.
     """
 
-    def __init__(self, trace: Trace, waits: str | None = None, folders: Sequence[Path] | None = None) -> None:
-        self.trace, self.waits, self.folders = trace, waits, folders
+    def __init__(
+        self,
+        trace: Trace,
+        waits: str | None = None,
+        folders: Sequence[Path] | None = None,
+        collectives: str | None = None,
+    ) -> None:
+        self.trace, self.waits, self.folders, self.collectives = trace, waits, folders, collectives
         self._computed: dict[str, PerKernel[Any]] = {}
         self._sources: dict[str, SourceText | None] = {}
 
@@ -57,6 +65,11 @@ class Answers:
         if analysis.name not in self._computed:
             self._computed[analysis.name] = analysis.run(self)
         return self._computed[analysis.name]
+
+    @cached_property
+    def job(self) -> JobCollectives:
+        """The collectives of a job of several ranks."""
+        return JobCollectives(self.trace, self.collectives)
 
     @property
     def lives(self) -> Lifetimes:

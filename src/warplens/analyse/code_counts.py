@@ -10,6 +10,8 @@ from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 
 _MEMORY_SHARE = 0.1
+_BESIDE_A_BARRIER, _BESIDE_A_POLL = 4, 40
+"""Instructions that a region which only waits may have for each wait."""
 _LANES = 32
 _SECTOR, _WORD = 32, 4
 
@@ -22,7 +24,9 @@ class CodeCounts:
     neighbours access neighbours. `ways` is how many lanes of the worst access share a bank of shared memory. Both are 0
     where nothing is known. `conflicts` adds up the lanes that have to wait for others of their access. `scattered`
     counts accesses whose addresses depend on loaded values. `matrix_flops` are operations of matrix products per
-    warp, as if all operands had 16 bits.
+    warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
+    indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
+    waits for an mbarrier or for asynchronous copies.
     """
 
     instructions: float = 0
@@ -41,6 +45,9 @@ class CodeCounts:
     barriers: float = 0
     matrix: float = 0
     matrix_flops: float = 0
+    local: float = 0
+    polls: float = 0
+    waits: float = 0
 
     @classmethod
     def of(cls, counts: Mapping[str, float]) -> CodeCounts:
@@ -52,6 +59,19 @@ class CodeCounts:
         if not self.conflicts or not self.shared:
             return max(self.ways, 1.0)
         return 1 + self.conflicts / self.shared
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether it does little but wait: at a barrier of the block, for an mbarrier, a flag or a lock."""
+        stops = self.barriers + self.polls + self.waits
+        moved = self.stores + self.copies + self.matrix + (0 if self.polls else self.loads + self.atomics)
+        most = _BESIDE_A_POLL if self.polls + self.waits else _BESIDE_A_BARRIER
+        return stops > 0 and not moved and self.instructions <= most * stops
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether part of its time may be the latency of global memory."""
+        return bool(self.loads or self.copies or self.atomics or self.waits)
 
     @property
     def moves_memory(self) -> bool:

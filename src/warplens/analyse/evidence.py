@@ -11,6 +11,7 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, Answers
 from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.devices import find_peak
+from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.finding import (
     MEDIUM,
     NO_GAIN,
@@ -29,6 +30,7 @@ from warplens.analyse.line_times import parse
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
+from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import ROLES
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
@@ -205,8 +207,25 @@ class Evidence:
         if one is not None and one.compute is not None and one.memory is not None:
             return ("neither" if one.bound == "latency" else one.bound), max(one.compute, one.memory)
         if self.point is None:
-            return "unknown", 0.0
+            busy = self.matrix_units_busy
+            return ("compute", busy) if busy >= NEAR_ROOF else ("unknown", 0.0)
         return self.point.bound, self.point.of_roof
+
+    @cached_property
+    def matrix_units_busy(self) -> float:
+        """The share of their peak that the matrix units reach without marks, at least: the products in the PTX of each
+        region, once per instance."""
+        peak = find_peak(device_of(self.trace))
+        if peak is None or "fp16" not in peak.tflops:
+            return 0.0
+        shapes = {one.region: one.count for one in self.of(MODES).regions}
+        flops = sum(one.matrix_flops * shapes.get(name, 0) for name, one in self.code.items() if name)
+        recorded = sum(len(self.lives.all_blocks_of(at).number) for at in self.launches)
+        parts = [self.lives.blocks_of(at) for at in self.launches]
+        sampled = sum(part.stop - part.start for part in parts)
+        whole = flops * recorded / max(sampled, 1) / len(self.launches)
+        plain = self.kernel_ns * (1 - (self.cost or 0.0))
+        return float(min(whole / plain / (1000 * peak.tflops["fp16"]), 1.0))
 
     @property
     def at_roof(self) -> bool:
@@ -237,6 +256,12 @@ class Evidence:
     def code(self) -> dict[str, CodeCounts]:
         """What the code of each region is made of, where the trace has it; `""` is the code outside all regions."""
         return code_of(self.infos)
+
+    @cached_property
+    def machine_code(self) -> dict[str, Mapping[str, int]]:
+        """Instructions of each region by class, where its machine code was verified."""
+        known = verified_kernels(self.trace).get(self.kernel, [])
+        return {one.region: one.counts for each in known for one in each.regions if one.counts}
 
     def wait_class(self, region: str) -> WaitClass:
         """What a waiting region waits for. What only some roles of a block run is no barrier of the block."""

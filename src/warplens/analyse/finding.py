@@ -12,6 +12,7 @@ SUPPORTED, UNDECIDED, REFUTED = "supported", "undecided", "refuted"
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 _WEIGHT = {HIGH: 1.0, MEDIUM: 0.8, LOW: 0.5}
 NOTHING_TO_FIX = "nothing to fix"
+UNMARKED_TIME = "unmarked time"
 MINOR = 0.08
 """An expected gain below this is hardly worth the work."""
 
@@ -95,6 +96,8 @@ class Finding:
         hardly worth it."""
         if self.kind in (NOTHING_TO_FIX, UNDECIDED):
             return MINOR
+        if self.kind == UNMARKED_TIME:  # what is known comes before what is not
+            return min(self.gain.middle, MINOR)
         return self.gain.middle * _WEIGHT[self.confidence]
 
     @property

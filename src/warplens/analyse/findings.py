@@ -163,7 +163,7 @@ def _checked(evidence: Evidence, cause: str) -> Finding:
         why = f"the kernel is at {percent(reached)} of its {bound} roof"
         if room < one.gain.low or room < _ROOM:
             return evidence.refuted(cause, f"{one.what} But {why}, so removing this would gain little.")
-        one = replace(one, gain=Gain.between(min(one.gain.low, room), min(one.gain.high, room)))
+        one = replace(one, gain=Gain.between(0.0, min(one.gain.high, room)))
     if hypothesis.about_region:
         one = _measured(evidence, one)
     if one.verdict == SUPPORTED and one.gain.high < _MIN_GAIN:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.code_counts import merged_code
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.analyse.wait_classes import WaitClass, wait_class
 from warplens.record.block_lives import BlockLives
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
@@ -18,6 +20,7 @@ from warplens.wording import duration, percent
 _MAX_NAMED = 64
 _LATE = 1.2
 _FAR = 5.0
+_LONG_WAIT = 0.1
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,38 @@ def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]
     at_work = lives.own * ~waiting[lives.region] if waiting.any() else lives.own
     work = lives.sum_per_track(at_work)
     roles, role = warp_roles(lives)
-    return PerKernel({name: _of_kernel(lives, name, work, at_work, roles, role) for name in lives.variants})
+    code = merged_code(trace)
+    barriers = waiting & np.array(
+        [wait_class(name, code.get(name)) is WaitClass.BARRIER for name in lives.regions], bool
+    )
+    meeting = {name: _meeting(lives, name, roles, barriers) for name in lives.variants}
+    return PerKernel(
+        {name: _of_kernel(lives, name, work, at_work, roles, role, meeting[name]) for name in lives.variants}
+    )
+
+
+def _meeting(lives: Lifetimes, kernel: str, roles: tuple[WarpRole, ...], barriers: Mask) -> WarpRole | None:
+    """All warps of a kernel as one role, if warps of different roles wait long for one another at a barrier."""
+    own = [one for one in roles if one.kernel == kernel]
+    shared = set.intersection(*(set(one.regions) for one in own)) if len(own) > 1 else set()
+    codes = [code for code in np.flatnonzero(barriers) if lives.regions[code] in shared]
+    rows = lives.rows_of(np.flatnonzero(lives.tracks_of(kernel)))
+    waited = lives.own[rows][np.isin(lives.region[rows], codes) & lives.is_span[rows]].sum()
+    lived = (lives.finish - lives.begin)[lives.tracks_of(kernel)].sum()
+    if not codes or waited < _LONG_WAIT * lived:
+        return None
+    regions = dict.fromkeys(region for one in own for region in one.regions)
+    return WarpRole(kernel, tuple(sorted(warp for one in own for warp in one.warps)), tuple(regions))
 
 
 def _of_kernel(
-    lives: Lifetimes, kernel: str, work: Int, at_work: Float, roles: tuple[WarpRole, ...], role: Int
+    lives: Lifetimes,
+    kernel: str,
+    work: Int,
+    at_work: Float,
+    roles: tuple[WarpRole, ...],
+    role: Int,
+    meeting: WarpRole | None,
 ) -> Imbalance:
     parts = [lives.all_blocks_of(int(at)) for at in lives.launches_of(kernel)]
     each = [part.end - part.begin for part in parts]
@@ -76,12 +106,15 @@ def _of_kernel(
     slow, sm_factor = _slow_sms(np.concatenate([part.sm for part in parts]), lasted)
     numbers = np.concatenate([part.number for part in parts])[late]
     named = numbers[np.argsort(-lasted[late], kind="stable")]
+    balances = [
+        _balance(lives, work, at_work, one, role == number)
+        for number, one in enumerate(roles)
+        if one.kernel == kernel and len(one.warps) > 1
+    ]
+    if meeting is not None:
+        balances.append(_balance(lives, work, at_work, meeting, lives.tracks_of(kernel)))
     return Imbalance(
-        roles=tuple(
-            _balance(lives, work, at_work, one, role == number)
-            for number, one in enumerate(roles)
-            if one.kernel == kernel and len(one.warps) > 1
-        ),
+        roles=tuple(balances),
         block_median_ns=float(np.median(medians)),
         block_factor=float(np.mean(factors)),
         late_blocks=tuple(dict.fromkeys(named.tolist()))[:_MAX_NAMED],

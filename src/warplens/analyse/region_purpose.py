@@ -1,4 +1,4 @@
-"""The purpose of a region, inferred from its name: wait, move memory, or work. Users can override waits."""
+"""The purpose of a region: wait, move memory, or work; from its code and its name. Users can override waits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def purposes(
 ) -> list[Purpose]:
     """The purpose of each region; regions that match the regular expression `waits` are waits.
 
-    Where a name says nothing, the code decides if it is known.
+    What does nothing but wait is a wait, whatever its name is. Where a name says nothing, the code decides.
     """
     try:
         pattern = re.compile(waits) if waits else None
@@ -74,6 +74,8 @@ def purposes(
 
 
 def _purpose(name: str, code: CodeCounts | None) -> Purpose:
+    if code is not None and code.only_waits:
+        return Purpose.WAIT
     found = purpose_of(name)
     if found is not Purpose.OTHER or code is None:
         return found

@@ -8,10 +8,13 @@ from warplens.analyse.analysis import Analysis
 from warplens.analyse.critical_path import CRITICAL_PATH
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.imbalance import IMBALANCE
+from warplens.analyse.launch_skew import SKEW
 from warplens.analyse.measured_slopes import SENSITIVITY
 from warplens.analyse.occupancy import OCCUPANCY
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.ramp import RAMP
+from warplens.analyse.rank_lateness import LATENESS
+from warplens.analyse.rank_path import RANK_PATH
 from warplens.analyse.role_waits import ROLES
 from warplens.analyse.sm_clock import SM_CLOCK
 from warplens.analyse.waits import WAITS
@@ -31,5 +34,8 @@ ANALYSES: dict[str, Analysis[Any]] = {
         MODES,
         SM_CLOCK,
         OCCUPANCY,
+        LATENESS,
+        SKEW,
+        RANK_PATH,
     )
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from warplens.analyse.hang import hang_lines, hangs
 from warplens.record.capture import FULL
 from warplens.trace.model import Trace
+from warplens.trace.rank_clocks import RankClocks
 from warplens.wording import duration, plural
 
 HOST_TIME = "times are those of the CPU (TRITON_INTERPRET, or a kernel that was emulated)"
@@ -86,4 +89,23 @@ def clock_line(trace: Trace) -> str:
         f"{clock.residual_p50_ns:.0f} ns median, {clock.residual_p99_ns:.0f} ns p99, {clock.residual_max_ns:.0f} ns "
         f"max ({plural(clock.anchors, 'anchor')}, {plural(clock.sms, 'SM')}"
         + (f", {plural(clock.clocks, 'clock domain')})" if clock.clocks else ")")
+    )
+
+
+def rank_line(trace: Trace) -> str:
+    """How far the times of two ranks may be off against each other; empty for a trace of one rank."""
+    ranks = {info.rank for info in trace.meta.launches}
+    if len(ranks) < 2:
+        return ""
+    clocks = RankClocks.of(trace.meta)
+    if not clocks.ranks:
+        return f"{len(ranks)} ranks, placed by their devices' globaltimers; their clocks were not compared"
+    bounds, known = clocks.bounds(), list(clocks.ranks)
+    one, other = (known[at] for at in np.unravel_index(bounds.argmax(), bounds.shape))
+    methods = sorted({host.method for host in clocks.hosts[1:]})
+    tied = f"; hosts tied by {' and '.join(methods)}" if methods else ""
+    middle = float(np.median(bounds[np.triu_indices(len(known), 1)])) if len(known) > 1 else 0.0
+    return (
+        f"{len(known)} ranks on {plural(len(clocks.hosts), 'host')}; clock bound between two ranks: "
+        f"{duration(middle)} median, {duration(clocks.worst_ns)} at most (ranks {one} and {other}){tied}"
     )

@@ -30,6 +30,8 @@ def wait_class(region: str, code: CodeCounts | None = None) -> WaitClass:
     for kind, names in ((WaitClass.SPACE, _SPACE), (WaitClass.LOCK, _LOCK), (WaitClass.BARRIER, _BARRIER)):
         if words & names:
             return kind
-    if code is not None and code.atomics:
+    if code is not None and (code.atomics or code.polls):
         return WaitClass.LOCK
-    return WaitClass.BARRIER if code is not None and code.barriers and not code.copies else WaitClass.DATA
+    return (
+        WaitClass.BARRIER if code is not None and code.barriers and not (code.copies or code.waits) else WaitClass.DATA
+    )

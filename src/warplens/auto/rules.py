@@ -20,12 +20,13 @@ CLASSES = {
     "mma": "matrix products; only the issue of asynchronous ones",
     "reduce": "reductions and scans",
     "barriers": "block and cluster barriers",
+    "work": "loops without any other mark, each as a whole",
     "loops": "one region per iteration, with the iteration number as value",
     "lines": "one region per source line that does work",
     "edges": "which barrier and phase a wait waits for, and who arrives there",
 }
 ALL = "all"
-DEFAULT = ("loads", "stores", "copies", "waits", "mma", "reduce", "edges")
+DEFAULT = ("loads", "stores", "copies", "waits", "mma", "reduce", "barriers", "work", "edges")
 """The classes that `auto=True` and a bare `--auto` select."""
 MOST_MARKS = 256
 """Default for the maximum number of marked sites per kernel."""
@@ -101,8 +102,8 @@ def _line_list(lines: Iterable[int]) -> str:
 def region_name(what: str, file: str, line: int) -> str:
     """The name of a region: the operation and its source line, `load attn.py:57`.
 
-    `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, mma, mma issue, mma wait, reduce,
-    scan, barrier, cluster barrier, mbarrier arrive, loop (one iteration), whole loop, body, line or work.
+    `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, spin wait, mma, mma issue, mma
+    wait, reduce, scan, barrier, cluster barrier, mbarrier arrive, loop (one iteration), whole loop, body, line or work.
     """
     return f"{what} {PurePath(file).name}:{line}" if line else what
 

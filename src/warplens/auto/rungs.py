@@ -41,7 +41,7 @@ class Rung:
         if self.auto.coarse:
             what = "its body and its outermost loops are" if self.auto.coarse == "loops" else "its body is"
             return f"only {what} marked: {problem}"
-        classes = ["barriers" if kind == "edges" else kind for kind in self.left_out]
+        classes = ["barrier edges" if kind == "edges" else kind for kind in self.left_out]
         return f"its {' and '.join(classes)} are not marked: {problem}" if classes else ""
 
 

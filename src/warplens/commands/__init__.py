@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import click
 
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
+from warplens.commands.shared.completion import COMPLETION_VARIABLE, complete_file_names
 from warplens.errors import WarplensError, closest, did_you_mean
 from warplens.text import printable
 from warplens.version import __version__
@@ -75,6 +76,8 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 0 done, 1 failed, 2 usage error, 3 a threshold was crossed."""
     _open_closed_streams()
+    if COMPLETION_VARIABLE in os.environ:
+        complete_file_names()
     try:
         result = cli.main(args=None if argv is None else list(argv), prog_name="warplens", standalone_mode=False)
         sys.stdout.flush()  # a full disk is found here, not while Python exits

@@ -13,6 +13,7 @@ from warplens.analyse.trace_quality import clock_line, warnings_of
 from warplens.commands.shared.analysis_tables import statistics_table
 from warplens.commands.shared.console import force_option, json_option, print_json, stdout
 from warplens.commands.shared.invocation import warplens_command
+from warplens.commands.shared.number_range import number_range
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.files import check_writable
@@ -31,28 +32,46 @@ _TOLERANCE = 1e-3
     metavar="FOLDER",
     help="Folder for the trace, the report and the source.",
 )
+@click.option(
+    "--source",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Run this version of the kernel: an edited copy of matmul.cu, which NVRTC compiles, or its PTX.",
+)
+@click.option(
+    "--launches",
+    type=number_range(int, 1, 100),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Record this many launches; `diff` needs at least two to judge a change.",
+)
 @force_option
 @json_option
-def command(output: str, force: bool, as_json: bool) -> None:
+def command(output: str, source: Path | None, launches: int, force: bool, as_json: bool) -> None:
     """Profile a tiled matrix multiplication, on the GPU if there is one, otherwise in the PTX interpreter.
 
-    Writes a trace, a Perfetto file and an HTML report, and prints statistics and the commands to try next.
+    Writes a trace, a Perfetto file and an HTML report, and prints statistics and the commands to try next. With
+    --source it runs your version of the kernel and checks its result; see docs/tutorial.md.
     """
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise WarplensError(f"{folder}: is a file, not a folder; choose a folder with --output")
-    targets = [folder / name for name in ("demo.warplens", "demo.pftrace", "demo.html", samples.SOURCE.name)]
+    name = source.name if source else samples.SOURCE.name
+    targets = [folder / file for file in ("demo.warplens", "demo.pftrace", "demo.html", name)]
     for target in targets:
         if target.exists() and not force:
             check_writable(target)
-    where, run = _run()
-    if run.error > _TOLERANCE:
+    where, run = _run(samples.ptx_of(source) if source else "", launches)
+    if not run.error <= _TOLERANCE:  # NaN is wrong, too
         raise WarplensError(
-            f"the result of the demo kernel is off by {run.error:.3g} (allowed: {_TOLERANCE}); please report this"
+            f"the result of {name} is off by {run.error:.3g} (allowed: {_TOLERANCE}); "
+            + ("the change is not correct" if source else "please report this")
         )
     trace = decode(run.capture)
+    content = (source or samples.SOURCE).read_bytes()
     folder.mkdir(parents=True, exist_ok=True)
-    targets[3].write_bytes(samples.SOURCE.read_bytes())
+    targets[3].write_bytes(content)
     trace.save(targets[0], force=True)
     trace.export(targets[1], force=True)
     trace.export(targets[2], force=True, sources=[folder])
@@ -63,11 +82,15 @@ def command(output: str, force: bool, as_json: bool) -> None:
     _print(where, trace, targets)
 
 
-def _run() -> tuple[str, samples.SampleRun]:
+def _run(ptx: str, launches: int) -> tuple[str, samples.SampleRun]:
     device = samples.gpu()
     if device is None:
-        return "no GPU here: running woven PTX in the interpreter on the CPU (simulated clock)", samples.simulated()
-    return f"running woven PTX on the GPU: {device.device().name}", samples.on_gpu(device)
+        where = "no GPU here: running woven PTX in the interpreter on the CPU (simulated clock)"
+        return where, samples.simulated(ptx=ptx, launches=launches)
+    return (
+        f"running woven PTX on the GPU: {device.device().name}",
+        samples.on_gpu(device, ptx=ptx, launches=launches),
+    )
 
 
 def _print(where: str, trace: Trace, targets: list[Path]) -> None:
@@ -75,7 +98,8 @@ def _print(where: str, trace: Trace, targets: list[Path]) -> None:
     info = trace.meta.launches[0]
     console.print(escape(where))
     grid, block = ("×".join(str(size) for size in shape if size > 1) for shape in (info.grid, info.block))
-    console.print(f"\n[bold]{info.kernel}[/]: {grid} blocks of {block} threads, {plural(len(trace), 'span')}")
+    size = f"{grid} blocks of {block} threads, {plural(len(trace.launches), 'launch')}, {plural(len(trace), 'span')}"
+    console.print(f"\n[bold]{info.kernel}[/]: {size}")
     console.print(statistics_table(trace.stats()))
     console.print(f"clock: {escape(clock_line(trace))}")
     for line in warnings_of(trace) or ["no records were lost"]:

@@ -14,7 +14,7 @@ from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
-from warplens.commands.shared.finding_options import fact_options, known_facts
+from warplens.commands.shared.finding_options import collective_option, fact_options, known_facts
 from warplens.commands.shared.number_range import number_range
 from warplens.errors import ThresholdCrossed, UsageError
 from warplens.wording import percent
@@ -24,6 +24,7 @@ from warplens.wording import percent
 @click.argument("trace")
 @click.option("--kernel", default=None, metavar="NAME", help="Show findings about this kernel only.")
 @fact_options
+@collective_option
 @click.option("--all", "show_all", is_flag=True, help="Also list the hypotheses that the evidence refutes, and why.")
 @click.option(
     "--budget",
@@ -35,7 +36,14 @@ from warplens.wording import percent
 @click.option("--fail", is_flag=True, help="Exit with code 3 if there is something to fix.")
 @json_option
 def command(
-    trace: str, kernel: str | None, show_all: bool, budget: int | None, fail: bool, as_json: bool, **given: Any
+    trace: str,
+    kernel: str | None,
+    show_all: bool,
+    budget: int | None,
+    fail: bool,
+    as_json: bool,
+    collective: str | None,
+    **given: Any,
 ) -> None:
     """Judge every known cause of lost time on every kernel variant of TRACE.
 
@@ -54,7 +62,7 @@ def command(
     facts = known_facts(given, loaded, kernel)
     part = loaded.select(kernel=[kernel]) if kernel and kernel in loaded.kernels else loaded
     with working("analysing"):
-        found = findings_from(Answers(part, given["waits"]), facts)
+        found = findings_from(Answers(part, given["waits"], collectives=collective), facts)
         found = found.of(kernel) if kernel and kernel not in loaded.kernels else found
     if as_json and budget is not None:
         print_json(evidence_packet(part, found, file=trace, budget=budget))

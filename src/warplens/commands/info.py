@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import median
 
 import click
@@ -16,7 +16,7 @@ from warplens.analyse.region_counters import AttributedPages, region_counters
 from warplens.analyse.region_purity import region_purity, verified_kernels
 from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
 from warplens.analyse.slowdown import slowdown_of
-from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.variant_options import merge_variants_option
@@ -25,9 +25,12 @@ from warplens.record.c_header import INCLUDE
 from warplens.record.capture import BLOCK_LIVES
 from warplens.runner.nsight_compute import has_source_pages, read_source_pages
 from warplens.trace.model import Trace
+from warplens.trace.rank_clocks import RankClocks
 from warplens.wording import duration, percent, plural
 
 _MAX_LAUNCHES = 12
+_MAX_PAIRED_RANKS = 64
+"""With more ranks, the bound of a pair is to be computed from those of its ranks and hosts."""
 
 
 @click.command("info")
@@ -126,6 +129,13 @@ def _torch(path: str, as_json: bool) -> dict[str, object]:
 
 def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object]:
     meta = trace.meta.to_json()
+    clocks = RankClocks.of(trace.meta)
+    # Every reading of a clock and every call is for programs that place the ranks.
+    meta["rank_notes"] = {}
+    meta["rank_clocks"] = replace(clocks, calls=()).to_json() | {
+        "calls": len(clocks.calls),
+        "bounds_ns": clocks.bounds().tolist() if len(clocks.ranks) <= _MAX_PAIRED_RANKS else [],
+    }
     for launch in meta["launches"]:
         launch["extra"].pop(BLOCK_LIVES, None)
     found = kernel_variants(trace.meta.launches, merge=merge_variants)
@@ -174,6 +184,7 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         ("regions", ", ".join(shown) + more),
         *([("time", time_line(trace))] if time_line(trace) else []),
         ("clock", clock_line(trace)),
+        *([("ranks", rank_line(trace))] if rank_line(trace) else []),
         *([("cost", cost)] if cost else []),
         *([("verified", _verified_line(trace))] if trace.meta.verification else []),
         *([("copy-out", _copy_out_line(trace))] if _copy_out_times(trace) else []),

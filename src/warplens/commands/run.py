@@ -254,7 +254,7 @@ def command(
     target = target_program("run", module, program, marks_given=marks_given)
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
-    path = Path(output or _default_output(target))
+    path = Path(output or f"{target.name}.warplens")
     chosen = given.pop("ranks")
     profile = Profile(path, whole_program=True, **_options(given))
     if chosen is not None and not wants_rank(chosen, profile.job):
@@ -315,13 +315,6 @@ def _become(target: TargetProgram, path: Path, given: dict[str, Any], *, as_json
             given["launches"] is not None, given["merge_variants"],
         )
     )  # fmt: skip
-
-
-def _default_output(program: TargetProgram) -> Path:
-    """Return a file in the current folder, one per rank in a distributed run."""
-    several = int(os.environ.get("WORLD_SIZE", "1") or 1) > 1
-    rank = f".rank{os.environ.get('RANK', '0')}" if several else ""
-    return Path(f"{program.name}{rank}.warplens")
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:

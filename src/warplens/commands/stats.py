@@ -20,7 +20,7 @@ from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
 from warplens.commands.shared.counter_tables import print_counters
-from warplens.commands.shared.finding_options import read_report
+from warplens.commands.shared.finding_options import collective_option, read_report
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError, did_you_mean
@@ -74,6 +74,7 @@ from warplens.errors import UsageError, WarplensError, did_you_mean
     help="Show findings that include an Nsight Compute report (.csv or .ncu-rep), and its stalls and counters of each "
     "region if it has a source page.",
 )
+@collective_option
 @merge_variants_option
 @json_option
 def command(
@@ -91,6 +92,7 @@ def command(
     show: tuple[str, ...],
     waits: str | None,
     ncu: str | None,
+    collective: str | None,
     merge_variants: bool,
     as_json: bool,
 ) -> None:
@@ -114,7 +116,7 @@ def command(
     sample = sample_line(part.meta.launches)
     for line in filter(None, [sample, time_line(part)]) if not as_json else ():
         console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
-    answers = Answers(part, waits)
+    answers = Answers(part, waits, collectives=collective)
     document: dict[str, Any] = {}
     if as_tree:
         roots = prune_tree(

@@ -12,7 +12,7 @@ import click
 
 from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.sample_share import sample_line
-from warplens.analyse.trace_quality import warnings_of
+from warplens.analyse.trace_quality import rank_line, warnings_of
 from warplens.commands.shared.console import read_trace, stderr, stdout, working
 from warplens.commands.shared.number_range import number_range
 from warplens.errors import UsageError, WarplensError
@@ -116,7 +116,7 @@ def _in_terminal(
     console.print(terminal.timeline(part, by=by, width=columns, most=rows))
     console.print()
     console.print(terminal.spreads(part))
-    for line in filter(None, [sample_line(trace.meta.launches), *warnings_of(trace)]):
+    for line in filter(None, [rank_line(trace), sample_line(trace.meta.launches), *warnings_of(trace)]):
         console.print(line, style="yellow", markup=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,27 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.decode.aggregate_tracks import AggregateColumns, expand
-from warplens.decode.barrier_edges import TrackPlaces, pair_events, released_by
+from warplens.decode.aggregate_tracks import AggregateColumns
+from warplens.decode.barrier_edges import TrackPlaces, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.anchor_gaps import SHORT_NS, gap_error, longest_gap
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
-from warplens.decode.coverage import region_coverage
-from warplens.decode.decoded_rows import Counter, DecodedRows, RegionTable, RowPlan
+from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, find_decoder
+from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
 from warplens.decode.launch_times import LaunchTimes, launch_times
-from warplens.decode.losses import collect_losses, describe, empty_fixed_slots
-from warplens.decode.native_decoder import NativeDecoder
-from warplens.decode.numpy_decoder import NumpyDecoder
-from warplens.decode.track_windows import TrackWindows, read_windows
-from warplens.decode.warp_lives import add_lives, silent_tracks
-from warplens.errors import WarplensError
-from warplens.native import load
+from warplens.decode.losses import collect_losses, describe
+from warplens.decode.part_store import PartStore, decode_all
+from warplens.decode.steady_columns import STEADY, SteadyColumns
+from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import Columns, LazyColumns
 from warplens.trace.model import Trace
-from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, KINDS, LIFE, ClockFit, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, LIFE, ClockFit, LaunchInfo, Meta
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
@@ -48,38 +45,20 @@ class _TrackColumns:
     row_start: Int64
 
 
-def decode(capture: Capture, *, native: bool = True) -> Trace:
-    """Decode every launch of a capture. Losses are counted in the trace's meta and never raise."""
-    library = load() if native else None
-    decoder = NativeDecoder(library) if library else NumpyDecoder()
-    expanded = [expand(launch) for launch in capture.launches]
-    launches = [one.launch if one else launch for one, launch in zip(expanded, capture.launches, strict=True)]
+def decode(capture: Capture, *, native: bool = True, decoded: PartStore | None = None) -> Trace:
+    """Decode every launch of a capture. Losses are counted in the trace's meta and never raise.
+
+    `decoded` has launches that were decoded while the program ran; those of the capture are not decoded again. It is
+    used up by this.
+    """
+    decoder = find_decoder(native)
+    part = decode_all(capture.launches, capture.device, decoder, decoded or PartStore())
+    windows, plan, rows, launches = part.windows, part.plan, part.rows, part.launches
+    names = _named(part)
     ran_on = [launch.device or capture.device for launch in launches]
-    windows = read_windows(launches, [device.clock_mhz for device in ran_on])
-    plan = decoder.count(launches, windows)
-    row, anchor = int(plan.row_start[-1]), int(plan.anchor_start[-1])
-    if row > np.iinfo(np.int32).max:
-        raise WarplensError(
-            f"{row} spans exceed the limit of {np.iinfo(np.int32).max}; profile fewer launches or blocks"
-        )
-
-    names, tables = _region_tables(launches)
-    rows = DecodedRows.allocate(row, anchor, plan.with_payloads)
-    details = decoder.fill(launches, windows, plan, tables, rows)
-    rows.counters[Counter.EMPTY_SLOTS] -= empty_fixed_slots(launches, windows)
-    if rows.counters[Counter.UNKNOWN_REGIONS]:
-        names.append(UNKNOWN_REGION)
-    rows, plan = rows.without_damaged(plan)
-    covered = region_coverage(windows, plan, rows, decoder)
-    silent = silent_tracks(launches, windows, plan)
-    if silent.any():
-        names += [LIFE] if LIFE not in names else []
-        plan, rows = add_lives(windows, plan, rows, silent, names.index(LIFE))
-
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
     places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
-    pair_events(rows, places)
     source = _TrackAnchors(windows, plan, rows, tracks.launch)
     lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
     at = lines.find_tracks(tracks.launch, windows.sm)
@@ -92,10 +71,10 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
 
     times = launch_times(windows, lines.at_line(at, windows.start_clock), lines.at_line(at, windows.exit_clock))
     meta = Meta(
-        launches=_launch_infos(capture, ran_on, times, zero, covered),
+        launches=_launch_infos(capture, ran_on, times, zero, part.covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
         clock=_clock_summary(lines, _gaps(source, times)),
-        losses=collect_losses(windows, rows, describe(launches, windows, details)),
+        losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
         kernel_locations=_kernel_locations(capture.launches),
@@ -104,28 +83,26 @@ def decode(capture: Capture, *, native: bool = True) -> Trace:
     )
     released = released_by(rows, places, start_ns, dur_ns, launches)
     columns: Columns = _columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels)
-    if any(expanded):
-        columns = AggregateColumns(columns, launches, expanded)
+    if any(part.expanded):
+        columns = AggregateColumns(columns, launches, part.expanded)
         meta = replace(meta, schema=AGGREGATE_SCHEMA)
-    return Trace(columns, meta)
+    trace = Trace(columns, meta)
+    if decoded is not None and part.sources is decoded.sources and not any(part.expanded):
+        trace.encoded = decoded.encoded  # no launch was left out, so rows and launches have the numbers they had
+    return trace
 
 
-def _region_tables(launches: Sequence[Launch]) -> tuple[list[str], list[RegionTable]]:
-    """The names of all regions, and for each launch the table of its region ids. Equal launches share a table."""
-    names: dict[str, int] = {}
-    distinct: dict[int, Mapping[int, str]] = {id(launch.regions): launch.regions for launch in launches}
-    for regions in distinct.values():
-        for name in regions.values():
-            names.setdefault(name, len(names))
-    shared: dict[tuple[tuple[int, int], ...], RegionTable] = {}
-    tables: dict[int, RegionTable] = {}
-    for key, regions in distinct.items():
-        codes = {region: names[name] for region, name in regions.items()}
-        content = tuple(codes.items())
-        if content not in shared:
-            shared[content] = RegionTable(codes, len(names))
-        tables[key] = shared[content]
-    return list(names), [tables[id(launch.regions)] for launch in launches]
+def _named(part: DecodedPart) -> list[str]:
+    """The names of all regions in the order of their codes; regions without a name of their own come last."""
+    names, region = list(part.names), part.rows.region
+    if part.rows.counters[Counter.UNKNOWN_REGIONS]:
+        region[region == UNKNOWN] = len(names)
+        names.append(UNKNOWN_REGION)
+    lives = region == LIVES
+    if lives.any():
+        names += [LIFE] if LIFE not in names else []
+        region[lives] = names.index(LIFE)
+    return names
 
 
 def _tracks(
@@ -295,26 +272,17 @@ def _columns(
     They do not reference the capture, so that its raw bytes can be freed.
     """
     n = len(rows.start)
-    counts = np.diff(tracks.row_start)
-
-    def spread(name: str, values: Int64) -> pa.Array:
-        return to_arrow(np.repeat(values.astype(numpy_dtype(COLUMNS[name])), counts))
-
-    def named(name: str, codes: npt.NDArray[np.integer], words: list[str] | tuple[str, ...]) -> pa.Array:
-        return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
+    steady = SteadyColumns(rank, tracks.devices, windows, tracks.row_start, rows)
 
     def at_rows(values: Int64) -> Callable[[Int64], Int64]:
         return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
 
     along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": windows.sm}
-    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(counts))}
-    along["rank"] = np.full(len(counts), rank)
-    takers = {name: at_rows(values) for name, values in along.items()}
+    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(windows))}
+    along["rank"] = np.full(len(windows), rank)
 
-    def value() -> pa.Array:
-        if not len(rows.value):
-            return pa.nulls(n, pa.float64())
-        return to_arrow(rows.value, missing=rows.has_value == 0)
+    def named(name: str, codes: npt.NDArray[np.integer], words: list[str]) -> pa.Array:
+        return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
 
     def released_column() -> pa.Array:
         column = np.full(n, NO_RECORD, np.int32)
@@ -324,19 +292,13 @@ def _columns(
     return LazyColumns(
         n,
         {
-            **{name: partial(spread, name, values) for name, values in along.items()},
-            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, counts), kernels),
+            **{name: partial(steady.column, name) for name in STEADY},
+            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, np.diff(tracks.row_start)), kernels),
             "region": lambda: named("region", rows.region, names),
-            "kind": lambda: named("kind", rows.kind, KINDS),
-            "depth": lambda: to_arrow(rows.depth),
-            "parent": lambda: to_arrow(rows.parent),
             "start_ns": lambda: to_arrow(start_ns),
             "dur_ns": lambda: to_arrow(dur_ns),
-            "start_cycle": lambda: to_arrow(rows.start),
-            "dur_cycles": lambda: to_arrow(rows.duration),
-            "value": value,
-            "open": lambda: to_arrow(rows.open.view(bool)),
             "released_by": released_column,
         },
-        takers,
+        {name: at_rows(values) for name, values in along.items()},
+        {name: partial(steady.column, name) for name in STEADY},
     )

@@ -1,4 +1,4 @@
-"""Call the C decoder through ctypes: once for all launches, with one thread per core and a range of tracks for each."""
+"""Call the C decoder through ctypes: once for all launches, with a range of tracks for each thread."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from warplens.decode.decoded_rows import MAX_DETAILS, SPAN, Counter, DecodedRows, Detail, RegionTable, RowPlan
 from warplens.decode.track_windows import TrackWindows
-from warplens.native import pointer
+from warplens.native import address, pointer
 from warplens.record.capture import Launch
 
 _P, _I = ctypes.c_void_p, ctypes.c_int64
 _DETAIL_FIELDS = 5
+_MOST_THREADS = 16
 
 
 class _NativeTracks(ctypes.Structure):
@@ -53,7 +54,8 @@ class _NativeRows(ctypes.Structure):
 class NativeDecoder:
     """The C implementation of the decoder."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, threads: int | None = None) -> None:
+        self._threads = threads or min(os.cpu_count() or 1, _MOST_THREADS)
         self._count, self._decode = library.wl_count, library.wl_decode
         self._place, self._inside = library.wl_place, library.wl_inside
 
@@ -71,7 +73,7 @@ class NativeDecoder:
             )  # fmt: skip
             _check(status)
 
-        _in_parallel(work, windows.slots)
+        self._in_parallel(work, windows.slots)
         return RowPlan(np.cumsum(rows), np.cumsum(anchors), holds)
 
     def fill(
@@ -110,7 +112,7 @@ class NativeDecoder:
             out.counters += counters
             found.extend(Detail(Counter(what), *rest) for what, *rest in details[: n[0]].tolist())
 
-        _in_parallel(work, windows.slots)
+        self._in_parallel(work, windows.slots)
         return sorted(found, key=lambda detail: (detail.track, detail.slot))[:MAX_DETAILS]
 
     def place(
@@ -131,7 +133,7 @@ class NativeDecoder:
                 pointer(start_ns), pointer(duration_ns),
             )  # fmt: skip
 
-        _in_parallel(work, np.diff(row_start))
+        self._in_parallel(work, np.diff(row_start))
         return start_ns, duration_ns
 
     def inside(
@@ -147,8 +149,21 @@ class NativeDecoder:
                 pointer(lived), pointer(out),
             )  # fmt: skip
 
-        _in_parallel(work, np.diff(plan.row_start))
+        self._in_parallel(work, np.diff(plan.row_start))
         return out
+
+    def _in_parallel(self, work: Callable[[int, int], None], weight: npt.NDArray[np.int64]) -> None:
+        """Call `work` on ranges of tracks of about equal weight."""
+        threads = min(self._threads, max(1, int(weight.sum()) >> 16))
+        total = np.cumsum(weight)
+        cuts = np.searchsorted(total, np.linspace(0, total[-1] if len(total) else 0, threads + 1)[1:-1]).tolist()
+        ranges = list(zip([0, *cuts], [*cuts, len(weight)], strict=True))
+        if threads == 1:
+            work(*ranges[0])
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(work, *span) for span in ranges]:
+                done.result()
 
 
 def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[np.int64]:
@@ -157,26 +172,12 @@ def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[n
 
 def _slot_0(launches: Sequence[Launch], windows: TrackWindows) -> npt.NDArray[np.int64]:
     """The address of each track's slot 0."""
-    return _per_track([launch.raw.ctypes.data for launch in launches], windows) + windows.offset
+    return _per_track([address(launch.raw) for launch in launches], windows) + windows.offset
 
 
 def _native_regions(table: RegionTable) -> _NativeRegions:
     arrays = map(pointer, (table.keys, table.values, table.direct))
     return _NativeRegions(*arrays, len(table.direct), table.mask, table.unknown)
-
-
-def _in_parallel(work: Callable[[int, int], None], weight: npt.NDArray[np.int64]) -> None:
-    """Call `work` on ranges of tracks of about equal weight."""
-    threads = min(os.cpu_count() or 1, 16, max(1, int(weight.sum()) >> 16))
-    total = np.cumsum(weight)
-    cuts = np.searchsorted(total, np.linspace(0, total[-1] if len(total) else 0, threads + 1)[1:-1]).tolist()
-    ranges = list(zip([0, *cuts], [*cuts, len(weight)], strict=True))
-    if threads == 1:
-        work(*ranges[0])
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work, *span) for span in ranges]:
-            done.result()
 
 
 def _check(status: int) -> None:

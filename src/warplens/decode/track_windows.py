@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens.native import address, load, pointer
 from warplens.record.capture import Launch
 from warplens.record.layout import (
     HEADER,
@@ -36,6 +38,17 @@ _MOST_THREADS = 16
 _FIELDS = (
     "magic", "block", "warp", "lane", "sm", "written", "state", "start_clock", "start_ns", "exit_clock", "exit_ns",
 )  # fmt: skip
+
+
+_HEAD = np.dtype(
+    {
+        "names": _FIELDS,
+        "formats": [HEADER[name] for name in _FIELDS],
+        "offsets": [HEADER.fields[name][1] for name in _FIELDS] if HEADER.fields else [],
+        "itemsize": 64,
+    }
+)
+"""The part of a header that has fields."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,7 @@ class TrackWindows:
 
     def part(self, tracks: slice) -> TrackWindows:
         """A range of the tracks, without their launches and the counts of unwritten and invalid tracks."""
-        arrays = {name: getattr(self, name)[tracks] for name in _PER_TRACK}
+        arrays = {name: getattr(self, name)[tracks] for name in PER_TRACK}
         return TrackWindows(**arrays, bounds=np.empty(0, np.int64), unwritten=0, invalid=0)
 
     @property
@@ -81,17 +94,19 @@ class TrackWindows:
         return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
 
-_PER_TRACK = tuple(f.name for f in fields(TrackWindows) if f.name not in ("bounds", "unwritten", "invalid"))
+PER_TRACK = tuple(f.name for f in fields(TrackWindows) if f.name not in ("bounds", "unwritten", "invalid"))
 
 
 def read_windows(launches: Sequence[Launch], nominal_mhz: Sequence[float]) -> TrackWindows:
     """Read the track headers of all launches; unwritten tracks and those with invalid headers are only counted."""
     spans = list(_cache_sized(launches))
+    if len(spans) == 1:
+        return _read(launches, nominal_mhz)
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS, len(spans))) as pool:
         parts = [launches[span] for span in spans], [nominal_mhz[span] for span in spans]
         groups = list(pool.map(_read, *parts))
-        joined = pool.map(lambda name: np.concatenate([getattr(group, name) for group in groups]), _PER_TRACK)
-        arrays = dict(zip(_PER_TRACK, joined, strict=True))
+        joined = pool.map(lambda name: np.concatenate([getattr(group, name) for group in groups]), PER_TRACK)
+        arrays = dict(zip(PER_TRACK, joined, strict=True))
     tracks = np.concatenate([np.diff(group.bounds) for group in groups])
     return TrackWindows(
         **arrays,
@@ -184,19 +199,22 @@ def _header_columns(
     A value that did not fit leaves the last slot empty or, where a block of marks is stored at once, with its payload,
     which is recognised because its upper half is not a clock within the track's lifetime.
     """
-    columns = {name: np.empty(tracks, HEADER[name]) for name in _FIELDS}
-    columns["last"] = np.zeros(tracks, np.uint64)
-    begin = 0
-    for launch, raw in zip(launches, raws, strict=True):
-        part = slice(begin, begin + launch.tracks)
-        headers = np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,))
-        for name in _FIELDS:
-            columns[name][part] = headers[name]
-        if launch.capacity and launch.tracks:
-            at = HEADER_BYTES + (launch.capacity - 1) * SLOT_BYTES
-            columns["last"][part] = np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,))
-        begin = part.stop
-    return columns
+    heads, last = np.empty(tracks, _HEAD), np.zeros(tracks, np.uint64)
+    last_slot = [HEADER_BYTES + (one.capacity - 1) * SLOT_BYTES if one.capacity else -1 for one in launches]
+    if library := load():
+        known = [address(raw) for raw in raws], [one.stride for one in launches], [one.tracks for one in launches]
+        arrays = [np.array(one, np.int64) for one in (*known, last_slot)]
+        sizes = ctypes.c_int64(len(launches)), ctypes.c_int64(_HEAD.itemsize)
+        library.wl_gather(*map(pointer, arrays), *sizes, pointer(heads), pointer(last))
+    else:
+        begin = 0
+        for launch, raw, at in zip(launches, raws, last_slot, strict=True):
+            part = slice(begin, begin + launch.tracks)
+            heads[part] = np.ndarray(launch.tracks, _HEAD, raw, strides=(launch.stride,))
+            if at >= 0 and launch.tracks:
+                last[part] = np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,))
+            begin = part.stop
+    return {name: np.ascontiguousarray(heads[name]) for name in _FIELDS} | {"last": last}
 
 
 def _plausible(header: Mapping[str, npt.NDArray[Any]], blocks: Int64, warps: Int64) -> Bool:

@@ -24,6 +24,8 @@ def launch_facts(entry: LaunchOnSm, meta: Meta) -> dict[str, Any]:
     if meta.clock.anchors:
         facts["clock_error_p99_ns"] = float(meta.clock.residual_p99_ns)
         facts["mhz_mean"] = float(meta.clock.mhz_mean)
+    if str(entry.rank) in meta.rank_clocks.get("ranks", {}):
+        facts["rank_clock_bound_ns"] = float(meta.rank_clocks["ranks"][str(entry.rank)]["worst_ns"])
     if meta.losses.records_lost:
         facts["records_lost"] = meta.losses.records_lost
     return facts

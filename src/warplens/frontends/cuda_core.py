@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from warplens.driver.libcuda import driver
 from warplens.errors import UsageError
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, KnownLaunch, PlainKernel
-from warplens.frontends.intercept.name_swap import by_position, instances, swap
+from warplens.frontends.intercept.name_swap import instances, swap
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
@@ -33,7 +34,9 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
     seen: dict[Any, tuple[KnownLaunch, Any]] = {}
     """By kernel and shape; the kernel is kept, so that no other gets its id."""
 
+    @functools.wraps(launch)
     def watched_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
+        # The names of these parameters are cuda.core's: a program may give them by keyword.
         form = (id(kernel), config.grid, config.block, config.shmem_size, getattr(config, "cluster", None))
         found = seen.get(form)
         if found is None:
@@ -51,8 +54,12 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
             return
         if known.woven is None and known.twin is not None:
             known.woven = type(kernel).from_handle(known.twin.kernel)
-        with ready as pointer:
-            launch(stream, config, known.woven, *arguments, pointer)
+        try:
+            launch(stream, config, known.woven, *arguments, ready.pointer)
+        except BaseException:
+            ready.failed()
+            raise
+        ready.launched()
 
     def decide(form: Any, stream: Any, config: Any, kernel: Any, arguments: tuple[Any, ...]) -> None:
         def plain() -> None:
@@ -82,7 +89,7 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
             return result
 
     Program.__name__ = Program.__qualname__ = "Program"
-    return [swap(launch, by_position(launch, watched_launch)), swap(program, Program)]
+    return [swap(launch, watched_launch), swap(program, Program)]
 
 
 def _known(made: Made, stream: Any, config: Any, kernel: Any) -> tuple[PlainKernel, Shape] | None:

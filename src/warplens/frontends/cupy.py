@@ -90,15 +90,22 @@ def _classes() -> tuple[Any, Any]:
                 if known.variant.closed:
                     # The way of most launches: nothing but a look and a count.
                     known.variant.launches += 1
-                    self.plain(grid, block, args, shared_mem, stream, **options)
+                    if options:
+                        self.plain(grid, block, args, shared_mem, stream, **options)
+                    else:
+                        self.plain(grid, block, args, shared_mem, stream)
                     return
                 if known.variant.ready is not None:
                     launch = known.ready((get_current_stream() if stream is None else stream).ptr)
                     if launch is not None:
                         if known.woven is None:
                             known.woven = self.function_of(known.twin)
-                        with launch as pointer:
-                            known.woven(grid, block, (*args, np.uint64(pointer)), shared_mem, stream, **options)
+                        try:
+                            known.woven(grid, block, (*args, np.uint64(launch.pointer)), shared_mem, stream, **options)
+                        except BaseException:
+                            launch.failed()
+                            raise
+                        launch.launched()
                         return
             self.decide(form, known, grid, block, args, shared_mem, stream, options)
 

@@ -6,8 +6,10 @@ end. The choice depends on nothing but the headers, so the same records give the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,32 +47,90 @@ class BlockHeaders:
         return len(self.lives)
 
 
-def sample_launches(launches: Sequence[Launch], trace_bytes: int | None) -> list[Launch]:
-    """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything."""
-    if trace_bytes is None:
-        return list(launches)
-    most = sum(launch.tracks * max(launch.capacity, _LIFE_SLOTS) for launch in launches)
-    if most * BYTES_PER_SLOT <= trace_bytes:
-        return list(launches)
-    needs = [int(_taken(headers_of(launch), launch).sum()) * BYTES_PER_SLOT for launch in launches]
-    if sum(needs) <= trace_bytes:
-        return list(launches)
-    level = _level(needs, trace_bytes)
-    return [launch if need <= level else _sampled(launch, level) for launch, need in zip(launches, needs, strict=True)]
+class TrackSlots:
+    """What the headers of a launch say of its tracks, read once for all questions."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.headers = headers = headers_of(launch)
+        self.begun = headers["magic"] == TRACK_MAGIC
+        exited, written = headers["state"] != 0, headers["written"]
+        self.exited = exited
+        # A warp that never exited did not say how much it wrote, so all of its slots count.
+        full = np.where(exited & (written < launch.capacity), written, launch.capacity).astype(np.int64)
+        self.slots = np.where(self.begun, full, 0)
+        """The slots that each track has kept."""
+        self.taken = self.slots
+        """The slots that each track takes in a trace. A warp without records takes a row for its life, where it gets
+        one (decode/warp_lives.py)."""
+        if not launch.regions or launch.extra.get(AUTOMATIC):
+            self.taken = np.where(self.begun & exited & (written == 0), _LIFE_SLOTS, self.slots)
+
+    def lost(self, capacity: int) -> int:
+        """Slots that did not fit, over all tracks."""
+        over = self.headers["written"].astype(np.int64) - capacity
+        return int(over[(over > 0) & self.begun & self.exited].sum())
 
 
-def sample_launch(launch: Launch, keep_blocks: Int) -> Launch:
+class RankedBlocks:
+    """The blocks of a launch in the order in which they are kept. Nothing of this depends on how many are, so it can be
+    worked out before all launches are known."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch, self.tracks = launch, TrackSlots(launch)
+        self.bytes = int(self.tracks.taken.sum()) * BYTES_PER_SLOT
+        """What the whole launch takes in a trace file."""
+
+    def work_out(self) -> RankedBlocks:
+        """Answer all questions now."""
+        self.order, self.lives  # noqa: B018
+        return self
+
+    @cached_property
+    def blocks(self) -> BlockHeaders:
+        return block_headers(self._launch, self.tracks)
+
+    @cached_property
+    def order(self) -> Int:
+        return _preferred(self.blocks) if len(self.blocks) else np.empty(0, np.int64)
+
+    @cached_property
+    def lives(self) -> str:
+        return pack_lives(self.blocks.lives)
+
+
+def most_bytes(launch: Launch) -> int:
+    """What a launch takes in a trace file at most."""
+    return launch.tracks * max(launch.capacity, _LIFE_SLOTS) * BYTES_PER_SLOT
+
+
+def sample_launches(
+    launches: Sequence[Launch], trace_bytes: int | None, ranked: Mapping[int, RankedBlocks] = MappingProxyType({})
+) -> list[Launch]:
+    """Launches whose trace fits in about `trace_bytes`. Each keeps one block at least; None keeps everything. `ranked`
+    has blocks that were ranked before, by the id of the launch's bytes."""
+    if trace_bytes is None or sum(map(most_bytes, launches)) <= trace_bytes:
+        return list(launches)
+    blocks = [ranked.get(id(launch.raw)) or RankedBlocks(launch) for launch in launches]
+    if sum(one.bytes for one in blocks) <= trace_bytes:
+        return list(launches)
+    level = _level([one.bytes for one in blocks], trace_bytes)
+    return [
+        launch if one.bytes <= level else _sampled(launch, one, level)
+        for launch, one in zip(launches, blocks, strict=True)
+    ]
+
+
+def sample_launch(launch: Launch, keep_blocks: Int, known: TrackSlots | None = None) -> Launch:
     """The launch with the records of some blocks only, named by number; tracks that wrote nothing stay."""
-    headers = headers_of(launch)
-    rows = (headers["magic"] != TRACK_MAGIC) | _among(headers["block"], keep_blocks)
-    kept = np.ascontiguousarray(launch.raw.reshape(-1, launch.stride)[rows]).reshape(-1)
-    slots = _slots(headers, launch)
+    tracks = known or TrackSlots(launch)
+    rows = ~tracks.begun | _among(tracks.headers["block"], keep_blocks)
+    kept = launch.raw.reshape(-1, launch.stride)[rows].reshape(-1)
     share = {
         "blocks": len(keep_blocks),
         "of": launch.blocks,
-        "records": int(slots[rows].sum()),
-        "of_records": int(slots.sum()),
-        "lost": _lost(headers, launch),
+        "records": int(tracks.slots[rows].sum()),
+        "of_records": int(tracks.slots.sum()),
+        "lost": tracks.lost(launch.capacity),
     }
     return launch.noting(raw=kept, extra={SAMPLED: share})
 
@@ -82,9 +142,10 @@ def _among(values: npt.NDArray[Any], wanted: Int) -> npt.NDArray[np.bool_]:
     return found
 
 
-def choose_blocks(blocks: BlockHeaders, slots: float) -> Int:
-    """Numbers of blocks that hold at most `slots` slots together, or of one block where none fits."""
-    order = _preferred(blocks)
+def choose_blocks(blocks: BlockHeaders, slots: float, order: Int | None = None) -> Int:
+    """Numbers of blocks that hold at most `slots` slots together, or of one block where none fits; `order` is that in
+    which they are kept, if it is known."""
+    order = _preferred(blocks) if order is None else order
     total = np.cumsum(blocks.slots[order])
     return np.sort(blocks.lives.number[order[: max(int(np.searchsorted(total, slots, side="right")), 1)]])
 
@@ -95,45 +156,51 @@ def headers_of(launch: Launch) -> Headers:
     return np.asarray(np.ndarray(launch.tracks, HEADER, raw, strides=(launch.stride,)))
 
 
-def block_headers(launch: Launch) -> BlockHeaders:
+def block_headers(launch: Launch, known: TrackSlots | None = None) -> BlockHeaders:
     """What the headers say of each block: where it ran, from its first warp's start to its last warp's exit."""
-    headers = headers_of(launch)
-    begun = headers["magic"] == TRACK_MAGIC
-    mine = headers if begun.all() else headers[begun]
+    tracks = known or TrackSlots(launch)
+    mine, slots, exited = tracks.headers, tracks.taken, tracks.exited
+    if not tracks.begun.all():
+        mine, slots, exited = mine[tracks.begun], slots[tracks.begun], exited[tracks.begun]
     block = mine["block"].astype(np.int64)
     if not len(block):
         none = np.empty(0, np.int64)
         return BlockHeaders(BlockLives(none, none, none, none), none, np.empty(0, bool))
     if (block[1:] < block[:-1]).any():
         order = np.argsort(block, kind="stable")
-        mine, block = mine[order], block[order]
-    first = np.append(0, np.flatnonzero(block[1:] != block[:-1]) + 1)
-    start, exited = mine["start_ns"].astype(np.int64), mine["state"] != 0
+        mine, block, slots, exited = mine[order], block[order], slots[order], exited[order]
+    first = _firsts(block)
+    start, end = mine["start_ns"].astype(np.int64), mine["exit_ns"].astype(np.int64)
     # A warp that never exited lived at least until its start.
-    end = np.where(exited, np.maximum(mine["exit_ns"].astype(np.int64), start), start)
+    end = np.maximum(end, start) if exited.all() else np.where(exited, np.maximum(end, start), start)
     begin_ns, end_ns = np.minimum.reduceat(start, first), np.maximum.reduceat(end, first)
     zero = begin_ns.min()
     lives = BlockLives(block[first], mine["sm"][first].astype(np.int64), begin_ns - zero, end_ns - zero)
-    return BlockHeaders(lives, np.add.reduceat(_taken(mine, launch), first), np.logical_or.reduceat(~exited, first))
+    return BlockHeaders(lives, np.add.reduceat(slots, first), np.logical_or.reduceat(~exited, first))
 
 
-def _sampled(launch: Launch, level: float) -> Launch:
-    blocks = block_headers(launch)
+def _firsts(ordered: Int) -> Int:
+    """Where each run of equal values begins."""
+    return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+
+
+def _sampled(launch: Launch, ranked: RankedBlocks, level: float) -> Launch:
+    blocks = ranked.blocks
     room = level
     lives: dict[str, str] = {}
     if len(blocks) * BYTES_PER_BLOCK <= _LIVES_SHARE * level:
-        lives = {BLOCK_LIVES: pack_lives(blocks.lives)}
+        lives = {BLOCK_LIVES: ranked.lives}
         room -= len(lives[BLOCK_LIVES])
-    keep = choose_blocks(blocks, room / BYTES_PER_SLOT)
+    keep = choose_blocks(blocks, room / BYTES_PER_SLOT, ranked.order)
     if len(keep) == len(blocks):
         return launch
-    sample = sample_launch(launch, keep)
-    kept = int((blocks.slots[_among(blocks.lives.number, keep)] > 0).sum())
+    sample = sample_launch(launch, keep, ranked.tracks)
+    kept = int((blocks.slots[np.searchsorted(blocks.lives.number, keep)] > 0).sum())
     share = {
         **sample.extra[SAMPLED],
         "with_records": kept,
         "known": len(blocks),
-        "sms": len(np.unique(blocks.lives.sm)),
+        "sms": int(np.count_nonzero(np.bincount(blocks.lives.sm))),
     }
     return sample.noting(extra={**lives, SAMPLED: share})
 
@@ -150,28 +217,6 @@ def _level(needs: Sequence[int], budget: int) -> float:
     return float(ordered[-1])
 
 
-def _lost(headers: Headers, launch: Launch) -> int:
-    """Slots that did not fit, over all tracks."""
-    written = headers["written"][(headers["magic"] == TRACK_MAGIC) & (headers["state"] != 0)].astype(np.int64)
-    return int(np.maximum(written - launch.capacity, 0).sum())
-
-
-def _slots(headers: Headers, launch: Launch) -> Int:
-    """The slots that each track has kept; a warp that never exited did not say how many, so all count."""
-    written = np.where(headers["state"] != 0, headers["written"].astype(np.int64), launch.capacity)
-    return np.asarray(np.where(headers["magic"] == TRACK_MAGIC, np.minimum(written, launch.capacity), 0))
-
-
-def _taken(headers: Headers, launch: Launch) -> Int:
-    """The slots that each track takes in a trace. A warp without records takes a row for its life, where it gets one
-    (decode/warp_lives.py)."""
-    slots = _slots(headers, launch)
-    if launch.regions and not launch.extra.get(AUTOMATIC):
-        return slots
-    silent = (headers["magic"] == TRACK_MAGIC) & (headers["state"] != 0) & (headers["written"] == 0)
-    return np.where(silent, _LIFE_SLOTS, slots)
-
-
 def _preferred(blocks: BlockHeaders) -> Int:
     """The blocks in the order in which they are kept.
 
@@ -181,22 +226,31 @@ def _preferred(blocks: BlockHeaders) -> Int:
     blocks is spread over both.
     """
     lives, count = blocks.lives, len(blocks)
-    by_start = np.lexsort((lives.number, lives.begin))
-    last_to_end = int(np.lexsort((lives.number, lives.end))[-1])
+    by_start = np.argsort(lives.begin, kind="stable")  # blocks are in the order of their numbers
+    last_to_end = count - 1 - int(np.argmax(lives.end[::-1]))
     frame = dict.fromkeys([last_to_end, int(by_start[0]), int(by_start[-1]), int(by_start[count // 2])])
     frame |= dict.fromkeys(np.flatnonzero(blocks.unfinished)[:_UNFINISHED].tolist())
+    chosen = np.array(list(frame), np.int64)
     taken = np.zeros(count, bool)
-    taken[list(frame)] = True
+    taken[chosen] = True
     rest = by_start[~taken[by_start]]
-    rest = rest[np.argsort(lives.sm[rest], kind="stable")]
-    sms, first, many = np.unique(lives.sm[rest], return_index=True, return_counts=True)
+    if not len(rest):
+        return chosen
+    of = lives.sm[rest]
+    order = np.argsort(of, kind="stable")
+    rest, of = rest[order], of[order]
+    first = _firsts(of)
+    sms, many = of[first], np.diff(first, append=len(of))
     # An SM that has a block in the frame goes last in each round.
-    late = _among(sms, np.sort(lives.sm[list(frame)]))
+    framed = np.zeros(int(lives.sm.max()) + 1, bool)
+    framed[lives.sm[chosen]] = True
+    late = framed[sms]
     turn = np.empty(len(sms), np.int64)
     turn[np.argsort(np.arange(len(sms)) * _GOLDEN % 1.0 + late, kind="stable")] = np.arange(len(sms))
     group, place = np.repeat(np.arange(len(sms)), many), np.arange(len(rest)) - np.repeat(first, many)
+    turn_of = turn[group]
     # The k smallest of i * golden ratio (mod 1) lie evenly among all i, for every k.
-    key = (place * _GOLDEN + turn[group] * _PLASTIC) % 1.0
+    key = (place * _GOLDEN + turn_of * _PLASTIC) % 1.0
     round_ = np.empty(len(rest), np.int64)
     round_[np.lexsort((key, group))] = place
-    return np.append(np.array(list(frame), np.int64), rest[np.lexsort((turn[group], round_))])
+    return np.concatenate([chosen, rest[np.lexsort((turn_of, round_))]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
@@ -38,6 +38,8 @@ class Buffers:
         """Variants with launches that have memory and were not made yet."""
         self.watched = options.watch is not None
         """Whether records may have to be copied while their kernel runs."""
+        self.idle: Callable[[], bool] = lambda: False
+        """What the threads that bring records home do where there are none: a little of it per call."""
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
 
@@ -125,14 +127,24 @@ class Buffers:
             with self._lock:
                 found = self._engines.get(context)
                 if found is None:
-                    found = Engine(lib, land, self._options.memory, watched=self.watched)
+                    found = Engine(lib, land, self._options.memory, watched=self.watched, idle=self.idle)
                 self._engines[context] = found
                 self._run.other_device(found.device.index, lambda: found.device)
         return found
 
+    def engines(self) -> list[Engine]:
+        """The engines of all contexts with recorded launches so far; another thread may ask."""
+        with self._lock:
+            return list(self._engines.values())
+
     def land_finished(self) -> None:
         """Bring the launches of the current context home that are over."""
         self.engine().collector.land_finished()
+
+    def end_threads(self) -> None:
+        """Leave bringing launches home to who asks for them."""
+        for engine in self._engines.values():
+            engine.collector.close()
 
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been collected."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -50,6 +50,11 @@ class CollectedRun:
         """Every launch that was announced, with the host's time in ns then; another thread may ask."""
         return list(self._pending)
 
+    def announced(self, first: int) -> Iterator[PendingLaunch]:
+        """The launches that were announced, from the one with the number `first` on; another thread may ask."""
+        for number in range(first, len(self._pending)):
+            yield self._pending[number][0]
+
     def saw(self, kernel: str) -> None:
         """Count a launch, recorded or not."""
         with self._lock:
@@ -90,8 +95,10 @@ class CollectedRun:
         code: MachineCode | None = getattr(pending, "machine_code", None)
         if code is None:
             return {}
-        if not code.names:
-            # Marks that record by themselves only have numbers in the machine code.
-            code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
-        self.codes.setdefault(code.digest, (launch.kernel, code))
-        return {MACHINE_CODE: code.digest}
+        digest = code.digest
+        if digest not in self.codes:
+            if not code.names:
+                # Marks that record by themselves only have numbers in the machine code.
+                code = replace(code, names={f"#{number}": name for number, name in launch.regions.items()})
+            self.codes[digest] = launch.kernel, code
+        return {MACHINE_CODE: digest}

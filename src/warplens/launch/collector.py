@@ -1,7 +1,8 @@
 """Brings the records of finished launches to the host while the program goes on.
 
-A thread does it when the program has paused launching for a moment, or when the device's memory for records runs low.
-While launches come thick and fast it stays away: it would only take Python's lock from them.
+A thread does it while the program launches little, or when the device's memory for records runs low. While launches
+come thick and fast it stays away: it would only take Python's lock from them. For the same reason its priority is that
+of the program: if another thread displaced it while it has the lock, a launch would wait for both.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 PAUSE_S = 0.005
-"""Without a new launch for this long, the program is taken to be busy with something else."""
+"""How long the thread sleeps where it has nothing to do, or should do nothing."""
+FEW_PER_S = 400
+"""A program that makes fewer launches per second is taken to be busy with something else."""
 
-
-BATCH = 64
-"""Launches that come home together: the host waits for their copies once."""
+BATCH, SMALL_BATCH = 64, 16
+"""Launches that come home together: the host waits for their copies once. While the program runs they are fewer: a
+launch that comes meanwhile should not wait long for Python's lock."""
 
 
 class Landing(Protocol):
@@ -33,15 +36,16 @@ class Landing(Protocol):
 class Collector:
     """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread calls
     `begin` first, and runs inside `relaxed`, where the program's captures into graphs do not forbid what it asks of the
-    driver."""
+    driver. With nothing to bring home it calls `idle`, which does a little work and returns whether there was any."""
 
     def __init__(
         self,
         crowded: Callable[[], bool],
         relaxed: Callable[[], AbstractContextManager[None]] = nullcontext,
         begin: Callable[[], None] = lambda: None,
+        idle: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._crowded, self._relaxed, self._begin = crowded, relaxed, begin
+        self._crowded, self._relaxed, self._begin, self._idle = crowded, relaxed, begin, idle
         self._waiting: deque[Landing] = deque()
         self._landing = threading.Lock()
         """Held while launches land, so that no two threads copy at once."""
@@ -88,26 +92,36 @@ class Collector:
             self._land_until_closed()
 
     def _land_until_closed(self) -> None:
-        seen = -1
         while not self._closed:
             self._wake.wait()
-            if self._closed:
-                return
-            if not self._waiting:
-                self._wake.clear()
-                self._awake = False
-                if not self._waiting:  # else a launch was added before it could see that nobody looks
-                    continue
+            self._land_while_there_is_work()
+            self._wake.clear()
+            self._awake = False
+            if self._waiting:  # a launch was added before it could see that nobody looks
                 self._awake = True
-            quiet, seen = self._added == seen, self._added
-            if not (quiet or self._crowded()) or not self._land(wait=False):
-                time.sleep(PAUSE_S)
+                self._wake.set()
+
+    def _land_while_there_is_work(self) -> None:
+        seen, looked = self._added, time.monotonic()
+        time.sleep(PAUSE_S)
+        while not self._closed:
+            now = time.monotonic()
+            calm = self._added - seen <= (now - looked) * FEW_PER_S
+            seen, looked = self._added, now
+            if (calm or self._crowded()) and self._land(wait=False):
+                continue
+            if calm and self._idle():
+                continue
+            if not self._waiting:
+                return
+            time.sleep(PAUSE_S)
 
     def _land(self, *, wait: bool) -> bool:
         """Bring a batch home: launches that are over, and with `wait` the others too."""
         with self._landing:
             batch: list[Landing] = []
-            while self._waiting and len(batch) < BATCH and (wait or self._waiting[0].over()):
+            most = BATCH if wait else SMALL_BATCH
+            while self._waiting and len(batch) < most and (wait or self._waiting[0].over()):
                 batch.append(self._waiting.popleft())
             if batch:
                 batch[0].land(batch)

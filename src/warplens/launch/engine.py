@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from warplens.driver.libcuda import Driver
 from warplens.launch.arena import Arena, Range
+from warplens.launch.clock_stamps import ClockStamps
 from warplens.launch.collector import Collector
 from warplens.launch.running_copy import RunningCopy
 from warplens.launch.side_copy import SideCopy
@@ -20,10 +22,17 @@ _EVENTS_AT_ONCE = 32
 
 
 class Engine:
-    """Made in the context that it serves. `land` brings several of its launches to the host."""
+    """Made in the context that it serves. `land` brings several of its launches to the host, and its thread calls
+    `idle` where there is none."""
 
     def __init__(
-        self, lib: Driver, land: Callable[[Sequence[Any]], None], memory: int | None = None, *, watched: bool = False
+        self,
+        lib: Driver,
+        land: Callable[[Sequence[Any]], None],
+        memory: int | None = None,
+        *,
+        watched: bool = False,
+        idle: Callable[[], bool] = lambda: False,
     ) -> None:
         free, total = lib.memory()
         self.lib, self.context, self.device, self.land = lib, lib.context(), lib.device(), land
@@ -31,16 +40,21 @@ class Engine:
         self._stream = lib.stream()
         self.arena = Arena(lib, self._stream, self.budget)
         self.copy = SideCopy(lib, self._stream)
-        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up)
+        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up, idle)
         self.running_copy = RunningCopy(lib, self.context) if watched else None
         """How records are copied while their kernel runs, where somebody watches for kernels that do not end."""
+        self._stamps: ClockStamps | None = None
+        self._stamps_lock = threading.Lock()
         self.in_use = 0
         self._events: list[int] = []
 
     def take(self, size: int, alignment: int, stream: int) -> Range | None:
         """Zeroed memory for a launch on `stream`. Where there is no more, earlier launches are brought home first."""
         found = self.arena.take(size, alignment, stream)
-        while found is None and self.collector.land_oldest():
+        more = True
+        while found is None and more:
+            # Where none is left to bring home, another thread has just done it.
+            more = self.collector.land_oldest()
             found = self.arena.take(size, alignment, stream)
         if found is not None:
             self.in_use += size
@@ -70,6 +84,14 @@ class Engine:
     def give_event(self, event: int) -> None:
         self._events.append(event)
 
+    @property
+    def stamps(self) -> ClockStamps:
+        """Readings of the device's globaltimer. Call it inside the context."""
+        if self._stamps is None:
+            with self._stamps_lock:
+                self._stamps = self._stamps or ClockStamps(self.lib)
+        return self._stamps
+
     def release(self) -> None:
         """Give all memory back to the driver. Every launch must have been brought home."""
         self.collector.close()
@@ -78,6 +100,8 @@ class Engine:
             self.copy.release()
             if self.running_copy is not None:
                 self.running_copy.release()
+            if self._stamps is not None:
+                self._stamps.release()
             for event in self._events:
                 self.lib.destroy_event(event)
             self._events.clear()

@@ -29,8 +29,8 @@ def land(launches: Sequence[WovenLaunch]) -> None:
     with engine.lib.inside(engine.context):
         try:
             start = time.perf_counter()
-            for launch in launches:
-                engine.lib.wait(launch.event)
+            for last in {launch.stream: launch for launch in launches}.values():
+                engine.lib.wait(last.event)  # those before it on the same stream are over then
             waited = time.perf_counter()
             _bring_home(engine, launches, (waited - start) / len(launches), waited)
         except WarplensError as problem:

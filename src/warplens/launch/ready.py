@@ -9,7 +9,7 @@ from warplens.launch.variant import Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.capture import Dim3
 
-MOST_READY = 32
+MOST_READY = 64
 """Launches that get their memory together."""
 READY_BYTES = 16 << 20
 """The most memory that waits for launches of one variant."""

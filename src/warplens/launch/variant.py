@@ -83,8 +83,8 @@ class Variants:
     options: Options
     timed: int
     """Plain launches to time of each variant, once some were recorded."""
-    wanted: Callable[[], bool] = field(default=lambda: True)
-    """Whether launches are recorded at all now: inside the steps and ranges that were asked for."""
+    wanted: Callable[[], bool] | None = None
+    """Whether launches are recorded at all now: inside the steps and ranges that were asked for; None for always."""
     _known: dict[tuple[str, Hashable, Hashable], Variant] = field(default_factory=dict)
     _grids: dict[tuple[str, Hashable], int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -117,7 +117,7 @@ class Variants:
             return Choice.PLAIN
         with self._lock:
             number, variant.launches = variant.launches, variant.launches + 1
-            if not self.wanted():
+            if not self.is_wanted():
                 return Choice.PLAIN
             if not variant.settled and variant.trial is not None:
                 return self._choose_in_trial(variant, number, variant.trial)
@@ -128,6 +128,10 @@ class Variants:
                 variant.closed = True
                 return Choice.PLAIN
             return Choice.RECORD if self._take(variant, number) else Choice.PLAIN
+
+    def is_wanted(self) -> bool:
+        """Return whether a launch that this thread makes now may be recorded."""
+        return self.wanted is None or self.wanted()
 
     def _choose_in_trial(self, variant: Variant, number: int, trial: int) -> Choice:
         """Record some launches and then time as many plain ones; until the decision, the others run plain."""
@@ -143,7 +147,7 @@ class Variants:
     def records_next(self, variant: Variant) -> bool:
         """Count a launch as recorded if it is wanted, in a session that takes every launch of the variant until its
         quota is used up. Where it is not, nothing is counted: `choose` says what to do with it."""
-        if not self.wanted():
+        if self.wanted is not None and not self.wanted():
             return False
         with self._lock:
             if variant.closed or not variant.settled or variant.recorded >= self._limit:
@@ -163,7 +167,7 @@ class Variants:
             return False
         with self._lock:
             number, variant.launches = variant.launches, variant.launches + 1
-            return self.wanted() and not self._is_full(variant) and self._take(variant, number)
+            return self.is_wanted() and not self._is_full(variant) and self._take(variant, number)
 
     def is_open(self, variant: Variant) -> bool:
         """Return whether a later launch may be recorded."""

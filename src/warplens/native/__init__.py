@@ -16,6 +16,9 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from warplens.files import cache_folder
 from warplens.record import layout
@@ -109,6 +112,12 @@ def _definitions() -> dict[str, int]:
     kinds = {f"KIND_{kind.name}": int(kind) for kind in layout.Kind}
     types = {f"VALUE_{kind.name}": int(kind) for kind in layout.ValueType}
     return {name: getattr(layout, name) for name in names} | kinds | types
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """The address of a numpy array. For thousands of arrays, `array.ctypes` takes too long."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 def pointer(array: object) -> ctypes.c_void_p:

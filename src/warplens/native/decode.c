@@ -59,6 +59,18 @@ static const uint32_t PLAIN_KINDS = 1u << WL_KIND_BEGIN | 1u << WL_KIND_END | 1u
 static const uint8_t gives_row[KIND_CLOCK + 1] = {
     [WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1, [WL_KIND_ASYNC_BEGIN] = 1};
 
+/* Copy the first `width` bytes of each track of each launch, side by side, and the 8 bytes at `last_slot` of the track,
+   which is negative for a launch without slots. */
+void wl_gather(const uint8_t *const *raw, const int64_t *stride, const int64_t *tracks, const int64_t *last_slot,
+               int64_t launches, int64_t width, uint8_t *heads, uint64_t *last) {
+    for (int64_t launch = 0; launch < launches; launch++)
+        for (int64_t t = 0; t < tracks[launch]; t++, heads += width, last++) {
+            const uint8_t *track = raw[launch] + t * stride[launch];
+            memcpy(heads, track, width);
+            if (last_slot[launch] >= 0) memcpy(last, track + last_slot[launch], sizeof *last);
+        }
+}
+
 /* Count the rows and anchors of each track, whose slot 0 is at slot_0[t]. Returns 0, or -1 if out of memory. */
 int wl_count(const uint8_t *const *slot_0, const int64_t *capacity, const int64_t *first, const int64_t *slots,
              int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *holds) {

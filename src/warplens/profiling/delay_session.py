@@ -134,7 +134,7 @@ class DelaySession(Session):
     ) -> T:
         variant.launches += 1
         arm = self._arm(variant)
-        if arm is None or not self.variants.wanted():
+        if arm is None or not self.variants.is_wanted():
             return plain()
         if not arm.full and is_capturing(stream):
             arm.reason = IN_GRAPH

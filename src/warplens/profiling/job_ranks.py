@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class JobRank:
 
     @staticmethod
     def here(environment: Mapping[str, str] | None = None) -> JobRank:
-        """What the launcher says."""
+        """What the launcher says, or else torch.distributed if it runs: torch.multiprocessing tells only that."""
         known = os.environ if environment is None else environment
         for rank_name, size_name in LAUNCHERS:
             given = known.get(rank_name, "")
@@ -42,6 +43,9 @@ class JobRank:
                 size = known.get(size_name, "")
                 rank = checked_rank(int(given) if _is_small(given) else given, rank_name)
                 return JobRank(rank, max(int(size), 1) if _is_small(size) else 1)
+        distributed = sys.modules.get("torch.distributed") if environment is None else None
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return JobRank(int(distributed.get_rank()), int(distributed.get_world_size()))
         return JobRank()
 
 

@@ -19,17 +19,21 @@ from warplens.formats import FORMATS
 from warplens.frontends import registry
 from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
+from warplens.frontends.torch_distributed import watch_collectives
 from warplens.launch.block_sampler import sample_launches
 from warplens.options import Options
+from warplens.profiling.background_decoder import BackgroundDecoder
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
+from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import Capture, Launch
 from warplens.session import Session
+from warplens.session.collective_log import CollectiveLog
 from warplens.session.stack import check_free
 from warplens.text import printable
 from warplens.trace.io import save_rank
@@ -39,8 +43,8 @@ from warplens.trace.model import Trace, empty_table
 class Profile(Session):
     """A profile: a context manager, and a decorator that profiles each call.
 
-    Nothing is copied or decoded before the block ends. If the block fails, what ran is still collected and written,
-    and the block's own error is raised unchanged.
+    Records are copied and decoded while the block runs, as far as it leaves time, and the rest when it ends. If the
+    block fails, what ran is still collected and written, and the block's own error is raised unchanged.
     """
 
     def __init__(
@@ -62,6 +66,14 @@ class Profile(Session):
         self._process = os.getpid()
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
+        self._rank_watch: RankWatch | None = None
+
+    def reset(self) -> None:
+        super().reset()
+        self._background = BackgroundDecoder(
+            self.run, self.options.trace_bytes, None if self.path is None else self.job.rank
+        )
+        self.buffers.idle = self._background.work
 
     @property
     def trace(self) -> Trace:
@@ -88,6 +100,9 @@ class Profile(Session):
         check_free()
         self.reset()
         self._process = os.getpid()
+        if self.job.is_one_of_many and self.enabled:
+            self.collectives = CollectiveLog()
+            self._rank_watch = RankWatch(self, self.rank, None if self.path is None else self._save_part)
         if self.options.torch and self.enabled:
             self._recorder = Recorder(self.options.torch)
             self._recorder.start()
@@ -101,6 +116,8 @@ class Profile(Session):
             self.buffers.watched = True
             self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
             self.hang_watch.start()
+        if self._rank_watch is not None:
+            self._rank_watch.start()
         return self
 
     def _start_front_ends(self) -> None:
@@ -113,6 +130,8 @@ class Profile(Session):
             self._stops.append(watch_graphs(self))
         if self.enabled and self.options.within is not None:
             self._stops.append(watch_ranges())
+        if self.collectives is not None:
+            self._stops.append(watch_collectives(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
@@ -120,6 +139,8 @@ class Profile(Session):
         try:
             if watch is not None:
                 watch.profile_ends()
+            if self._rank_watch is not None and os.getpid() == self._process:
+                self._rank_watch.stop()
             self._end(error)
         finally:
             if watch is not None:
@@ -163,14 +184,17 @@ class Profile(Session):
             _say(f"not aligned with the torch trace: {self._torch.problem}")
 
     def _finish(self) -> None:
+        decoded = self._background.stop()
         launches, problems = self.collect()
         # The estimates need the headers of all blocks.
-        launches = sample_launches(with_estimates(launches, self.note), self.options.trace_bytes)
-        self._trace = decode(Capture(launches, device=self.device, rank=self.rank))
+        launches = with_estimates(launches, self.note)
+        launches = sample_launches(launches, self.options.trace_bytes, self._background.ranked)
+        self._trace = decode(Capture(launches, device=self.device, rank=self.rank), decoded=decoded)
         self._trace.meta = replace(
             self._trace.meta,
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
+            rank_notes={} if self._rank_watch is None else {str(self.rank): self._rank_watch.notes().to_json()},
         )
         verify = verifier(self.run.codes, launches)
         if is_wanted(self.options.verify):
@@ -192,6 +216,11 @@ class Profile(Session):
             save_rank(trace, path, self.rank)
         else:
             trace.save(path, force=True)
+
+    def _save_part(self, trace: Trace) -> None:
+        """Write what a rank has so far; its last part replaces it."""
+        assert self.path is not None
+        save_rank(trace, self.path, self.rank)
 
     def _refuse_empty_ranges(self, launches: list[Launch]) -> None:
         """A region by lines in which no kernel has code is a mistake in the lines."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from warplens.driver.jit_linker import link_with_lines
 from warplens.driver.libcuda import driver
+from warplens.launch.assembled_code import kept_cubin
 from warplens.record.capture import MACHINE_CODE, Launch
 from warplens.sass.machine_code import MachineCode, verify_code
 from warplens.sass.numbered_lines import numbered_ptx
@@ -89,6 +90,9 @@ def _linked(code: MachineCode) -> MachineCode:
     """The code with the cubin of the driver's compiler where it has none. Only this thread has the GPU's context."""
     if code.cubin is not None or not code.ptx:
         return code
+    cubin = kept_cubin(code.ptx)
+    if cubin is not None:
+        return replace(code, cubin=cubin, numbered=True)
     try:
         cubin = link_with_lines(driver(), numbered_ptx(code.ptx))
         return replace(code, cubin=cubin, numbered=True, source=_DRIVER)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from warplens.errors import UsageError, closest, did_you_mean
 from warplens.record.capture import MAGIC
-from warplens.trace.columns import PARQUET
+from warplens.trace.checksums import PARQUET
 
 _INTERPRETERS = ("python", "python3", "python.exe")
 _TRACE_MAGICS = (PARQUET, MAGIC)

@@ -1,26 +1,33 @@
-"""The kernel of the demo, run on a GPU or in the PTX interpreter."""
+"""The kernel of the demo, or another version of it, run on a GPU or in the PTX interpreter."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from warplens import simulate
 from warplens.driver.libcuda import Driver, driver
-from warplens.errors import WarplensError
+from warplens.errors import UsageError, WarplensError
+from warplens.frontends.cuda.nvrtc import compile_ptx
+from warplens.ptx.isa_version import lowered_for
+from warplens.ptx.tree import parse
 from warplens.record.capture import Capture, Device, Dim3, Launch
 from warplens.weave.weaver import Woven, weave
 from warplens.weave.weaving import ParamBuffer, capacity_of, shift_for
 
 KERNEL = "matmul"
+PARAMETERS = ("a", "b", "c", "n", "profile")
 SOURCE = files(__package__).joinpath(f"{KERNEL}.cu")
+_ARCH = "sm_80"
 TILE = 16
 _CLOCK = simulate.CycleClock(sms=16, blocks_per_sm=2)
+_BETWEEN_LAUNCHES_NS = 3_000
 _RECORDS_PER_WARP = 240
 
 Matrix = npt.NDArray[np.float32]
@@ -49,10 +56,27 @@ def gpu() -> Driver | None:
         return None
 
 
-def on_gpu(device: Driver, n: int = 256) -> SampleRun:
-    """Launch the woven sample on the GPU; the driver compiles its PTX."""
-    woven, shape = _woven(), _MatmulShape.of(n)
-    function = device.function(device.load(woven.text.encode()), KERNEL) or 0
+def ptx_of(source: Path) -> str:
+    """The PTX of another version of the sample: CUDA source, which NVRTC compiles, or PTX."""
+    try:
+        text = source.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{source}: cannot be read as a kernel: {error}") from None
+    ptx = text if source.suffix == ".ptx" else compile_ptx(text, source.name, _ARCH, ["-lineinfo"])
+    found = {entry.name: len(entry.params) for entry in parse(ptx).entries}
+    if found.get(KERNEL) != len(PARAMETERS):
+        raise UsageError(
+            f'{source}: must have the kernel `extern "C" {KERNEL}({", ".join(PARAMETERS)})`; start from a copy of '
+            f"{SOURCE.name}, which `warplens demo` puts beside its trace"
+        )
+    return ptx
+
+
+def on_gpu(device: Driver, n: int = 256, *, ptx: str = "", launches: int = 1) -> SampleRun:
+    """Launch the woven sample, or `ptx` in its place, on the GPU; the driver compiles its PTX."""
+    woven, shape = _woven(ptx), _MatmulShape.of(n)
+    image = lowered_for(woven.text, device.device().driver)
+    function = device.function(device.load(image.encode()), KERNEL) or 0
     operands = _operands(n)
     a, b, c = (device.allocate(4 * n * n) for _ in range(3))
     for address, operand in zip((a, b), operands, strict=True):
@@ -60,31 +84,38 @@ def on_gpu(device: Driver, n: int = 256) -> SampleRun:
     size = shape.tracks << shape.shift(woven)
     allocation = device.allocate(size + (1 << shape.shift(woven)))
     buffer = -(-allocation >> shape.shift(woven)) << shape.shift(woven)
-    device.clear(buffer, size, 0)
-    for profile in (0, buffer | shape.shift(woven)):  # the first launch warms up and records nothing
+    recorded: list[Launch] = []
+    for profile in (0, *[buffer | shape.shift(woven)] * launches):  # the first launch warms up and records nothing
+        device.clear(buffer, size, 0)
         arguments = [struct.pack(kind, value) for kind, value in zip("QQQiQ", (a, b, c, n, profile), strict=True)]
         device.launch(function, shape.grid, shape.block, arguments, 0, 0)
-    device.synchronize()
-    launch = _launch(woven, shape, np.frombuffer(device.download(buffer, size), np.uint8), "gpu")
+        device.synchronize()
+        if profile:
+            recorded.append(_launch(woven, shape, np.frombuffer(device.download(buffer, size), np.uint8), "gpu"))
     product = np.frombuffer(device.download(c, 4 * n * n), np.float32).reshape(n, n)
     for address in (a, b, c, allocation):
         device.free(address)
-    return SampleRun(Capture([launch], device.device()), operands, product)
+    return SampleRun(Capture(recorded, device.device()), operands, product)
 
 
-def simulated(n: int = 128) -> SampleRun:
-    """Run the woven sample in the PTX interpreter."""
-    woven, shape = _woven(), _MatmulShape.of(n)
+def simulated(n: int = 128, *, ptx: str = "", launches: int = 1) -> SampleRun:
+    """Run the woven sample, or `ptx` in its place, in the PTX interpreter."""
+    woven, shape = _woven(ptx), _MatmulShape.of(n)
     operands = _operands(n)
     memory = simulate.GlobalMemory()
     a, b, c = memory.alloc(operands[0]), memory.alloc(operands[1]), memory.alloc(4 * n * n)
     size = shape.tracks << shape.shift(woven)
-    buffer = memory.alloc(size, align=1 << shape.shift(woven))
-    arguments: Sequence[object] = [a, b, c, n, buffer | shape.shift(woven)]
-    simulate.run(woven.text, KERNEL, shape.grid, shape.block, arguments, memory=memory, clock=_CLOCK)
-    launch = _launch(woven, shape, memory.read(buffer, np.uint8, size), "simulated")
+    recorded: list[Launch] = []
+    clock = _CLOCK
+    for number in range(launches):
+        buffer = memory.alloc(size, align=1 << shape.shift(woven))
+        arguments: Sequence[object] = [a, b, c, n, buffer | shape.shift(woven)]
+        result = simulate.run(woven.text, KERNEL, shape.grid, shape.block, arguments, memory=memory, clock=clock)
+        recorded.append(_launch(woven, shape, memory.read(buffer, np.uint8, size), "simulated"))
+        # Loads of another launch take another time, as on a GPU.
+        clock = replace(clock, seed=number + 1, start_ns=result.end_ns + _BETWEEN_LAUNCHES_NS)
     device = Device("PTX interpreter (CPU)", sm_count=_CLOCK.sms, clock_mhz=_CLOCK.mhz)
-    return SampleRun(Capture([launch], device), operands, memory.read(c, np.float32, n * n).reshape(n, n))
+    return SampleRun(Capture(recorded, device), operands, memory.read(c, np.float32, n * n).reshape(n, n))
 
 
 @dataclass(frozen=True)
@@ -104,8 +135,8 @@ class _MatmulShape:
         return shift_for(_RECORDS_PER_WARP, woven.full, woven.slack)
 
 
-def _woven() -> Woven:
-    return weave(files(__package__).joinpath(f"{KERNEL}.ptx").read_text(), buffer=ParamBuffer())
+def _woven(ptx: str) -> Woven:
+    return weave(ptx or files(__package__).joinpath(f"{KERNEL}.ptx").read_text(), buffer=ParamBuffer())
 
 
 def _operands(n: int) -> tuple[Matrix, Matrix]:

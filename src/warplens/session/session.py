@@ -31,6 +31,7 @@ from warplens.record.capture import (
     Launch,
 )
 from warplens.session import stack
+from warplens.session.collective_log import CollectiveLog
 from warplens.session.window import Window
 from warplens.weave.weaving import Selection
 
@@ -57,12 +58,15 @@ class Session:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
         self.timings = Timings()
-        self.variants = Variants(self.options, TIMED_LAUNCHES, Window.of(self.options).open)
+        window = Window.of(self.options)
+        self.variants = Variants(self.options, TIMED_LAUNCHES, None if window.is_always_open else window.open)
         self.buffers = Buffers(self.run, self.options, self.variants)
         self.budget: OverheadBudget | None = None
         if self.options.overhead is not None:
             self.budget = OverheadBudget(self.options.overhead, self.timings, self.note, self.buffers)
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
+        self.collectives: CollectiveLog | None = None
+        """The collectives of a rank of a job; None where nobody asks for them."""
         self._gave_way = False
         self.user_mistake: WarplensError | None = None
         """What is wrong with the profile's own options: the program runs on, and hears of it at the end."""
@@ -211,6 +215,7 @@ class Session:
     def collect(self) -> tuple[list[Launch], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         with _relaxed():
+            self.buffers.end_threads()
             launches, problems = self.run.collect()
             launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()
@@ -224,12 +229,20 @@ class Session:
     def launches_so_far(self, copied: Mapping[int, Launch]) -> list[Launch]:
         """The launches that are on the host by now, and those that `copied` has by id, in the order of the program."""
         numbers = self.variants.numbers()
+        found = self._on_host(copied)
+        return [self._described(launch, getattr(pending, "variant", None), numbers) for pending, launch in found]
+
+    def warm_launches_so_far(self) -> list[Launch]:
+        """The launches that are on the host by now, without the cold ones, which `collect` leaves out too."""
+        numbers = self.variants.numbers()
+        return [self._described(launch, variant, numbers) for variant, launch in self._warm(self._on_host({}))]
+
+    def _on_host(self, copied: Mapping[int, Launch]) -> list[tuple[PendingLaunch, Launch]]:
         found = []
         for pending, announced in self.run.launches_so_far():
             launch = copied.get(id(pending), getattr(pending, "launch", None))
             if isinstance(launch, Launch):
-                variant = getattr(pending, "variant", None)
-                found.append(self._described(launch.noting(extra={HOST_NS: announced}), variant, numbers))
+                found.append((pending, launch.noting(extra={HOST_NS: announced})))
         return found
 
     def _within_budget(self, launches: list[tuple[PendingLaunch, Launch]]) -> list[tuple[PendingLaunch, Launch]]:

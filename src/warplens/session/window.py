@@ -40,6 +40,11 @@ class Window:
         pattern = None if options.within is None else re.compile(options.within)
         return Window(pattern, options.from_step, options.to_step)
 
+    @property
+    def is_always_open(self) -> bool:
+        """Whether every launch is to be recorded, so that none need ask."""
+        return self == Window()
+
     def open(self) -> bool:
         """Return whether a launch that this thread makes now is to be recorded."""
         if (self.first is not None and _step < self.first) or (self.last is not None and _step > self.last):

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 KEY = b"warplens.checksums"
 _PREFIX = b"crc32:"
 _DIGITS = 8
-_MAGIC = b"PAR1"
+PARQUET = b"PAR1"
+"""The first and the last bytes of a Parquet file."""
 _TAIL = struct.Struct("<I4s")
 """The last bytes of a Parquet file: the length of the footer, and the magic."""
 _ENTRY = re.compile(re.escape(KEY) + rb"\x18[\x80-\xff]*[\x00-\x7f]" + _PREFIX + rb"([0-9a-f]+)")
@@ -62,12 +63,12 @@ def fill(file: BinaryIO) -> None:
 def read_footer(file: BinaryIO) -> tuple[int, bytes]:
     """The offset and the bytes of the footer."""
     size = file.seek(0, 2)
-    if size < len(_MAGIC) + _TAIL.size:
+    if size < len(PARQUET) + _TAIL.size:
         raise Damaged("it is too short for a Parquet file")
     file.seek(size - _TAIL.size)
     length, magic = _TAIL.unpack(file.read(_TAIL.size))
     place = size - _TAIL.size - length
-    if magic != _MAGIC or place < len(_MAGIC):
+    if magic != PARQUET or place < len(PARQUET):
         raise Damaged("it does not end as a Parquet file does")
     file.seek(place)
     return place, file.read(length)
@@ -75,7 +76,7 @@ def read_footer(file: BinaryIO) -> tuple[int, bytes]:
 
 def parse(footer: bytes) -> pq.FileMetaData:
     """Parse a footer alone, so that exactly the bytes that were checked are the ones in use."""
-    return pq.read_metadata(pa.BufferReader(_MAGIC + footer + _TAIL.pack(len(footer), _MAGIC)))
+    return pq.read_metadata(pa.BufferReader(PARQUET + footer + _TAIL.pack(len(footer), PARQUET)))
 
 
 class ChunkSums:

@@ -51,18 +51,17 @@ class LazyColumns:
         rows: int,
         makers: Mapping[str, Callable[[], pa.Array]],
         takers: Mapping[str, Callable[[Array], Array]],
+        parts: Mapping[str, Callable[[int, int], pa.Array]],
     ) -> None:
         self.rows = rows
+        self.parts = parts
+        """For some columns: functions that make them from one row up to another only."""
         self.takers = takers
         """For columns that are constant along a track: functions that give their values at some rows only."""
         self._makers = makers
 
     def column(self, name: str) -> pa.Array:
         return self._makers[name]()
-
-
-PARQUET = b"PAR1"
-"""The first bytes of a Parquet file."""
 
 
 class TraceFile:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from warplens.record.capture import CODE, HANG, HOST_NS, Device
 from warplens.record.layout import MAX_BLOCK
+from warplens.record.rank_notes import RankNotes
 from warplens.sass.verified_regions import KernelVerification
 from warplens.text import encodable
+from warplens.trace.rank_clocks import RankClocks
 from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
 _LARGEST = 1 << 62
@@ -56,12 +58,22 @@ def parse_document(text: bytes) -> Meta:
     _check_fields(document, Meta, "")
     meta = Meta.from_json(_texts(document))
     for key, value in meta.verification.items():
-        try:
-            KernelVerification.from_json(value)
-        except ValueError as error:
-            raise WrongDocument(f"verification[{key[:40]!r}]: {error}") from None
+        _parsed(f"verification[{key[:40]!r}]", KernelVerification.from_json, value)
+    for name, notes in meta.rank_notes.items():
+        if not name.isdecimal():
+            raise WrongDocument(f"rank_notes[{name[:40]!r}]: no rank")
+        _parsed(f"rank_notes[{name!r}]", RankNotes.from_json, notes)
+    if meta.rank_clocks:
+        _parsed("rank_clocks", RankClocks.from_json, meta.rank_clocks)
     _check_launches(meta)
     return meta
+
+
+def _parsed(where: str, parse: Callable[[Any], object], document: Any) -> None:
+    try:
+        parse(document)
+    except ValueError as error:
+        raise WrongDocument(f"{where}: {error}") from None
 
 
 def document_of(meta: Meta) -> bytes:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
 from warplens.trace import checksums
-from warplens.trace.columns import PARQUET, ParquetColumns, TraceFile
+from warplens.trace.columns import ParquetColumns, TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
+from warplens.trace.parquet_pieces import Piece, encode, join
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, SCHEMA_VERSION, Losses, Meta
 from warplens.trace.validation import RANGES, REMEDY
 
@@ -26,7 +28,10 @@ METADATA_KEY = b"warplens"
 MAX_ROWS = (1 << 31) - 1
 _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
-_ROW_GROUP = 1 << 20
+ROW_GROUP = 1 << 18
+"""Rows of a row group; the last one has what is left."""
+_SHARES = 4
+_MOST_THREADS = 16
 _PART = "part-0.parquet"
 _DIFFERENCES = ["start_ns", "dur_ns", "start_cycle", "dur_cycles", "track", "block", "parent"]
 """Columns stored as differences of neighbours: that is written and read in less time, and is smaller as a rule."""
@@ -49,28 +54,58 @@ def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, part
     if partition_by:
         return _save_folder(trace, target, partition_by, force)
     with atomic_write(target, force=force) as out:
-        _write(trace.spans, trace.meta, out)
+        _write(trace, trace.meta, out)
     return target
 
 
-def _write(table: pa.Table, meta: Meta, out: Any) -> None:
-    document = document_of(meta)
-    dictionary = [name for name in _DICTIONARY if name in table.column_names]
-    groups = max(-(-table.num_rows // _ROW_GROUP), 1)  # a table without rows may get a row group as well
-    sums = checksums.placeholder(groups * table.num_columns)
-    pq.write_table(
-        table.replace_schema_metadata({METADATA_KEY: document, checksums.KEY: sums}),
-        out,
-        compression="zstd",
-        compression_level={name: _LEVELS.get(name, 1) for name in table.column_names},
-        row_group_size=_ROW_GROUP,
-        use_dictionary=dictionary,
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in table.column_names},
-        write_batch_size=_ROWS_AT_ONCE,
-        write_statistics=dictionary,
-        write_page_checksum=True,
-    )
+def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> None:
+    """Write all columns but some. Row groups of which columns are encoded already get the others."""
+    stored = [name for name in trace.column_names if name not in without]
+    trace.prefetch(*stored)
+    empty = trace.rows(stored, 0, 0)
+    tasks = []
+    for number, first in enumerate(range(0, len(trace), ROW_GROUP)):
+        known = {name for piece in trace.encoded.get(number, ()) for name in piece.names}
+        rows = first, min(first + ROW_GROUP, len(trace))
+        tasks += [(number, rows, names) for names in _shares([name for name in stored if name not in known], rows)]
+
+    def encoded(task: tuple[int, tuple[int, int], list[str]]) -> Piece:
+        return encode_columns(trace.rows(task[2], *task[1]))
+
+    with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1, _MOST_THREADS) or 1) as pool:
+        groups: dict[int, list[Piece]] = {number: list(pieces) for number, pieces in trace.encoded.items()}
+        for (number, *_), piece in zip(tasks, pool.map(encoded, tasks), strict=True):
+            groups.setdefault(number, []).append(piece)
+    # A table without rows may get a row group as well.
+    sums = checksums.placeholder(max(len(groups), 1) * len(stored))
+    metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
+    join(out, empty, [groups[number] for number in sorted(groups)], metadata, **_encoding(stored))
     checksums.fill(out)
+
+
+def encode_columns(rows: pa.Table) -> Piece:
+    """Some columns of one row group, as a file has them."""
+    return encode(rows, **_encoding(rows.column_names))
+
+
+def _shares(names: Sequence[str], rows: tuple[int, int]) -> list[list[str]]:
+    """The columns that are encoded one after the other, in shares that take about as long; few rows are one share."""
+    count = _SHARES if rows[1] - rows[0] > _ROWS_AT_ONCE else 1
+    slow = sorted(names, key=lambda name: name not in _DIFFERENCES)
+    return [share for first in range(count) if (share := slow[first::count])]
+
+
+def _encoding(names: Sequence[str]) -> dict[str, Any]:
+    dictionary = [name for name in _DICTIONARY if name in names]
+    return {
+        "compression": "zstd",
+        "compression_level": {name: _LEVELS.get(name, 1) for name in names},
+        "use_dictionary": dictionary,
+        "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in names},
+        "write_batch_size": _ROWS_AT_ONCE,
+        "write_statistics": dictionary,
+        "write_page_checksum": True,
+    }
 
 
 def _read_file(path: Path) -> Trace:
@@ -139,7 +174,7 @@ def _check_fixed(path: Path, fixed: dict[str, int]) -> None:
 
 def _starts_as_parquet(path: Path) -> bool:
     with open(path, "rb") as file:
-        return file.read(len(PARQUET)) == PARQUET
+        return file.read(len(checksums.PARQUET)) == checksums.PARQUET
 
 
 def _read_folder(folder: Path) -> Trace:
@@ -182,7 +217,7 @@ def _save_folder(trace: Trace, folder: Path, keys: tuple[str, ...], force: bool)
         place = folder.joinpath(*(f"{key}={values[key]}" for key in keys))
         place.mkdir(parents=True, exist_ok=True)
         with atomic_write(place / _PART) as out:
-            _write(part.spans.drop_columns(list(keys)), replace(part.meta, losses=losses), out)
+            _write(part, replace(part.meta, losses=losses), out, keys)
         losses = Losses()  # stored in the first part only, so that the sum over the folder is right
     return folder
 
@@ -197,7 +232,7 @@ def save_rank(trace: Trace, folder: Path, rank: int) -> Path:
     target = rank_part(folder, rank)
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as out:
-        _write(trace.spans.drop_columns(["rank"]), trace.meta, out)
+        _write(trace, trace.meta, out, ["rank"])
     return target
 
 

@@ -4,43 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import WarplensError
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace, empty_table
+from warplens.trace.rank_placement import RankPlacement, place_ranks
 from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
 
 
 def merge(traces: Sequence[Trace]) -> Trace:
-    """Concatenate the rows, align times by the devices' globaltimers, and renumber parents and tracks."""
+    """Concatenate the rows on one time axis, and renumber parents and tracks.
+
+    Ranks that noted their clocks are placed by these (`place_ranks`), others by their devices' globaltimers.
+    """
     if len(traces) == 1:
         return traces[0]
     if not traces:
         return Trace(empty_table())
     if len({trace.aggregated for trace in traces}) > 1:
         raise WarplensError("a trace in mode='aggregate' cannot be merged with one of records: name one of them")
-    origin = min(trace.meta.origin_ns for trace in traces)
+    placement = place_ranks([trace.meta for trace in traces])
+    starts = [_placed(trace, placement) for trace in traces]
+    origin = min(
+        int(start.min()) if len(start) and placement.moves else trace.meta.origin_ns
+        for start, trace in zip(starts, traces, strict=True)
+    )
     tables = []
     rows = tracks = 0
-    for trace in traces:
+    for trace, start in zip(traces, starts, strict=True):
         parent, arrival = trace.numpy("parent"), trace.numpy("released_by")
         own, track = np.unique(trace.numpy("track"), return_inverse=True)
-        shift = trace.meta.origin_ns - origin
         tables.append(
             _with(
                 trace.spans,
                 parent=np.where(parent >= 0, parent + rows, -1).astype(np.int32),
                 released_by=np.where(arrival >= 0, arrival + rows, arrival).astype(np.int32),
                 track=(track + tracks).astype(np.int32),
-                start_ns=trace.numpy("start_ns") + shift,
+                start_ns=start - origin,
             )
         )
         rows += len(trace)
         tracks += len(own)
-    return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), _merge_meta(traces, origin))
+    return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), _merge_meta(traces, origin, placement))
+
+
+def _placed(trace: Trace, placement: RankPlacement) -> npt.NDArray[np.int64]:
+    """The begin of each row on the common time axis, not yet relative to its origin."""
+    start = trace.numpy("start_ns") + trace.meta.origin_ns
+    ranks = {info.rank for info in trace.meta.launches}
+    moves = {launch: by for (rank, launch), by in placement.moves.items() if rank in ranks}
+    if not moves:
+        return start
+    launches = np.array(sorted(moves))
+    at = np.searchsorted(launches, trace.numpy("launch")).clip(max=len(launches) - 1)
+    by = np.array([moves[launch] for launch in launches.tolist()])[at]
+    return start + np.where(launches[at] == trace.numpy("launch"), by, 0)
 
 
 def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
@@ -49,10 +72,14 @@ def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
     return table
 
 
-def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
+def _merge_meta(traces: Sequence[Trace], origin: int, placement: RankPlacement) -> Meta:
     metas = [trace.meta for trace in traces]
     return Meta(
-        launches=tuple(_shifted(info, meta.origin_ns - origin) for meta in metas for info in meta.launches),
+        launches=tuple(
+            _shifted(info, meta.origin_ns - origin + placement.moves.get((info.rank, info.launch), 0))
+            for meta in metas
+            for info in meta.launches
+        ),
         devices={key: device for meta in metas for key, device in meta.devices.items()},
         clock=_merge_clock([meta.clock for meta in metas]),
         losses=_merge_losses([meta.losses for meta in metas]),
@@ -62,10 +89,20 @@ def _merge_meta(traces: Sequence[Trace], origin: int) -> Meta:
         source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
         verification={key: value for meta in metas for key, value in meta.verification.items()},
+        rank_clocks=_merge_ranks(metas, origin, placement),
         producer=metas[0].producer,
         origin_ns=origin,
         schema=metas[0].schema,
     )
+
+
+def _merge_ranks(metas: Sequence[Meta], origin: int, placement: RankPlacement) -> Mapping[str, Any]:
+    """The clocks of the ranks; parts of a trace that was placed before bring theirs along."""
+    if not placement.moves:
+        return next((meta.rank_clocks for meta in metas if meta.rank_clocks), {})
+    clocks = placement.clocks
+    calls = [call._replace(begin_ns=call.begin_ns - origin) for call in clocks.calls]
+    return replace(clocks, calls=calls).to_json()
 
 
 def _merge_locations(traces: Sequence[Trace]) -> dict[str, dict[str, str]]:

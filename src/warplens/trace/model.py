@@ -17,6 +17,7 @@ from warplens.sass.verified_regions import KernelVerification
 from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
+from warplens.trace.parquet_pieces import Piece
 from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta
 from warplens.wording import plural
 
@@ -42,6 +43,8 @@ class Trace:
         self.meta = meta or Meta()
         self.checked: bool | None = None
         """Whether its file has checksums; None for a trace that was not read from a file."""
+        self.encoded: Mapping[int, Sequence[Piece]] = {}
+        """By number, row groups of its file of which some columns were encoded while the program ran."""
         self.verifier: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None
         """Verifies the regions of a trace that was just recorded, which takes a disassembler."""
 
@@ -52,9 +55,13 @@ class Trace:
     @cached_property
     def spans(self) -> pa.Table:
         """All spans with the columns of `warplens.trace.schema.COLUMNS`."""
-        names = [*COLUMNS, *(AGGREGATE_COLUMNS if self.aggregated else ())]
-        self.prefetch(*names)
-        return pa.table({name: self.column(name) for name in names})
+        self.prefetch(*self.column_names)
+        return pa.table({name: self.column(name) for name in self.column_names})
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns of `spans`."""
+        return [*COLUMNS, *(AGGREGATE_COLUMNS if self.aggregated else ())]
 
     @property
     def aggregated(self) -> bool:
@@ -79,6 +86,18 @@ class Trace:
         missing = [name for name in names if name not in self._cache]
         if isinstance(self._columns, ParquetColumns) and len(missing) > 1:
             self._cache.update(self._columns.read(missing))
+
+    def rows(self, names: Sequence[str], first: int, last: int) -> pa.Table:
+        """Some columns of a range of rows, without building whole columns where that can be avoided."""
+        parts = self._columns.parts if isinstance(self._columns, LazyColumns) else {}
+        return pa.table(
+            {
+                name: parts[name](first, last)
+                if name in parts and name not in self._cache
+                else self.column(name).slice(first, last - first)
+                for name in names
+            }
+        )
 
     def numpy(self, name: str) -> Array:
         """One plain column as a numpy array; `value` has NaN where there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import escape
 
 from warplens.analyse.sample_share import sample_line
-from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
 from warplens.trace.model import Trace
 from warplens.view import svg
 from warplens.view.palette import colours
@@ -27,6 +27,7 @@ def trace_html(trace: Trace) -> str:
         *filter(None, [sample_line(trace.meta.launches), time_line(trace)]),
         *warnings_of(trace),
         clock_line(trace),
+        *filter(None, [rank_line(trace)]),
     ]
     small = "".join(f'<div style="color:#808080;font-size:12px">{escape(note)}</div>' for note in notes)
     by = "warp" if len({*trace.numpy("track").tolist()[:100_000]}) <= 24 else "sm"

@@ -21,9 +21,10 @@ from warplens.analyse.sample_share import sample_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.statistics import RegionStatistics, Statistics
 from warplens.analyse.timeline import ThinnedTrace
-from warplens.analyse.trace_quality import clock_line, time_line, warnings_of
+from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
 from warplens.record.cost_keys import SLOWDOWN, SLOWDOWN_MEASURED, TIMED_PLAIN, TIMED_RECORDED
 from warplens.trace.model import Trace
+from warplens.trace.rank_clocks import RankClocks
 from warplens.trace.schema import LaunchInfo, Meta
 from warplens.view.heat_maps import ranked
 from warplens.view.palette import ink, rgb
@@ -83,6 +84,7 @@ def summary(trace: Trace) -> list[Fact]:
             "good" if clean else "warn",
         ),
         Fact("clock error", *_clock_error(trace)),
+        *_rank_clocks(trace),
         Fact("cost of profiling", *_cost(trace)),
     ]
 
@@ -112,6 +114,15 @@ def _clock_error(trace: Trace) -> tuple[str, str]:
         return "unknown", clock_line(trace)
     rates = f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz"
     return f"± {clock.residual_p99_ns:.0f} ns", f"p99; at most {clock.residual_max_ns:.0f} ns; clock {rates}"
+
+
+def _rank_clocks(trace: Trace) -> list[Fact]:
+    """The bound on the times of two ranks, where there are several."""
+    said = rank_line(trace)
+    if not said:
+        return []
+    worst = RankClocks.of(trace.meta).worst_ns
+    return [Fact("between ranks", f"± {duration(worst)}" if worst else "unknown", said)]
 
 
 def _cost(trace: Trace) -> tuple[str, str]:

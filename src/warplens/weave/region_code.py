@@ -11,6 +11,7 @@ from warplens.ptx.lane_values import LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
 from warplens.weave.mark_comments import parse_mark
+from warplens.weave.polling_loops import PollingLoops
 
 OUTSIDE = ""
 """Stands for the code outside all regions."""
@@ -56,7 +57,10 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
     accesses: dict[str, list[LaneAccess]] = {}
     open_: list[str] = []
     name, instructions = OUTSIDE, 0
-    for node in nodes:
+    loops = PollingLoops(nodes)
+    for at, node in enumerate(nodes):
+        if polled := loops.see(at):
+            found.setdefault(name, {})[polled] = found.get(name, {}).get(polled, 0) + 1
         if isinstance(node, Instruction):
             instructions += 1
             if node.opcode in _COUNTED:
@@ -104,8 +108,8 @@ def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None
         add("matrix")
         if flops := _matrix_flops(node):
             add("matrix_flops", flops)
-    elif node.opcode == "cp" and "async" in node.modifiers and "wait_group" not in node.modifiers:
-        add("copies")
+    elif node.opcode == "cp" and "async" in node.modifiers:
+        add("waits" if {"wait_group", "wait_all"} & set(node.modifiers) else "copies")
 
 
 def _matrix_flops(node: Instruction) -> float:

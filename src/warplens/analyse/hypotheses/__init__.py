@@ -13,6 +13,7 @@ from warplens.analyse.hypotheses.exposed_latency import EXPOSED_LATENCY
 from warplens.analyse.hypotheses.grid_size import GRID_SIZE
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.hypotheses.last_wave import LAST_WAVE
+from warplens.analyse.hypotheses.late_rank import LATE_RANK
 from warplens.analyse.hypotheses.launch_ramp import LAUNCH_RAMP
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.hypotheses.occupancy_limit import OCCUPANCY_LIMIT
@@ -46,5 +47,6 @@ HYPOTHESES: dict[str, Hypothesis] = {
         CACHE_MISSES,
         CLOCK_DROP,
         UNMARKED_TIME,
+        LATE_RANK,
     )
 }

@@ -13,6 +13,8 @@ CAUSE = "atomics contention"
 _WORDS = {"atomic", "atomics", "atom", "atomicadd", "red"}
 _LEAST = 0.1
 _LATENCY_CYCLES = 300
+_LOAD_LATENCIES = 3
+"""How many such times a load from memory takes where many are in flight."""
 _LONG_QUEUE = 0.9
 
 
@@ -23,10 +25,11 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, "no region with atomic operations on global memory takes much time")
     name = max(found, key=lambda region: found[region])
     share = found[name]
-    shape = next((one for one in e.of(MODES).regions if one.region == name), None)
-    cycles = shape.p50 if shape else 0.0
+    cycles = _median(e, name)
     # Atomics that queue hold up all other accesses, too; without a queue each would take its latency.
-    alone = max(e.code[name].atomics if name in e.code else 1.0, 1.0) * _LATENCY_CYCLES
+    alone = _cycles_alone(e, name)
+    if e.code and cycles < alone and share <= e.shares[name]:
+        return e.refuted(CAUSE, f"`{name}` takes {integer(cycles)} cycles, as without a queue")
     passed_on = share > e.shares[name]
     waiting = 0.5 if passed_on else max(1 - alone / max(cycles, 1.0), 0.0) if e.code else 1.0
     return e.supported(
@@ -35,7 +38,9 @@ def _judge(e: Evidence) -> Finding:
         "warps queue for the same addresses.",
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
-        Gain.between(0.4 * share * waiting, max(share, (1 + waiting) / 2 if waiting > _LONG_QUEUE else 0.0)),
+        Gain.between(
+            0.4 * share * waiting, max(share + 0.3 * (1 - share), (1 + waiting) / 2 if waiting > _LONG_QUEUE else 0.0)
+        ),
         LOW if passed_on else HIGH if e.code else MEDIUM,
         region=name,
         evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},
@@ -43,12 +48,28 @@ def _judge(e: Evidence) -> Finding:
     )
 
 
+def _cycles_alone(e: Evidence, name: str) -> float:
+    """What the region takes if no atomic has to queue: also for its barriers and for loads that it waits for."""
+    code = e.code.get(name)
+    if code is None:
+        return _LATENCY_CYCLES
+    awaited = [before for before, after in e.followers.items() if name in after and before in e.code]
+    loads = code.loads or any(e.code[before].loads and not e.code[before].atomics for before in awaited)
+    waits = max(code.atomics, 1.0) + (_LOAD_LATENCIES if loads else 0) + code.barriers
+    return waits * _LATENCY_CYCLES
+
+
 def _held_up(e: Evidence, name: str) -> float:
     """The share of warp time of a region with atomics. One that does not wait for their results leaves the queue to the
     regions that follow it."""
     own = e.shares[name]
-    after = sum(e.followers.get(name, {}).values()) if name in e.code and own < _LEAST else 0.0
-    return own + after
+    leaves = name in e.code and own < _LEAST and _median(e, name) < _LATENCY_CYCLES
+    return own + (sum(e.followers.get(name, {}).values()) if leaves else 0.0)
+
+
+def _median(e: Evidence, name: str) -> float:
+    shape = next((one for one in e.of(MODES).regions if one.region == name), None)
+    return shape.p50 if shape else 0.0
 
 
 def _has_atomics(e: Evidence, name: str) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.region_purpose import words_of
-from warplens.wording import percent
+from warplens.analyse.wait_classes import WaitClass
+from warplens.wording import digits, percent
 
 CAUSE = "bank conflicts"
+_WIDEST = 4
+"""Accesses of 4 bytes that the assembler may make one of."""
 _ADVICE = "Pad the rows by one element, swizzle the columns, or let consecutive lanes access consecutive words."
 _REFUTED_BY = "Padded rows that take as long; Nsight Compute shows no shared memory bank conflicts."
 _LEAST = 0.1
@@ -51,18 +54,28 @@ def _from_code(e: Evidence) -> Finding:
         )
     name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
     ways, share = int(found[name]), e.shares[name]
+    needed = _cycles_needed(e, name)
+    if needed > _WIDEST:
+        return e.refuted(
+            CAUSE,
+            f"the conflicts that the PTX shows in {e.named(name)} would take {digits(needed)} times the kernel's time, "
+            "so the compiler must have removed them",
+        )
+    if needed > 1:
+        return _widened(e, name, needed)
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
     portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
+    most = max(portion, 0.3) if name else 1.0  # nothing says how often code outside all regions runs
     slower = 1 - 1 / e.code[name].mean_ways
-    busy = _pipe_busy(e, name)
+    busy = min(needed, 1.0)
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
         f"{percent(share)} of warp time: each such access takes {ways} times as long.",
         _ADVICE,
         Gain.between(
-            0.4 * slower * max(share * portion, busy),
-            slower * max(min(1.2 * share, 1.0) * max(portion, 0.3), min(busy + 0.15, 1.0)),
+            0.4 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy),
+            slower * max(min(1.2 * share + _at_barriers(e), 1.0) * most, min(busy + 0.15, 1.0)),
         ),
         HIGH,
         region=name,
@@ -71,14 +84,37 @@ def _from_code(e: Evidence) -> Finding:
     )
 
 
-def _pipe_busy(e: Evidence, name: str) -> float:
-    """The share of the kernel's time that conflicts keep an SM's shared memory busy, if accesses run once per instance:
-    then every region that needs it is slower, not only this one."""
+def _at_barriers(e: Evidence) -> float:
+    """The share of warp time at barriers, where warps wait for those that are held up."""
+    return sum(share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.BARRIER)
+
+
+def _widened(e: Evidence, name: str, needed: float) -> Finding:
+    """Conflicts that would take longer than the kernel: ptxas made one wide access of up to four, with fewer."""
+    ways = max(int(e.code[name].ways) // _WIDEST, 1)
+    if ways < 2:
+        return e.refuted(CAUSE, f"the compiler made wide accesses in {e.named(name)}, without conflicts")
+    return e.supported(
+        CAUSE,
+        f"About {ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
+        f"{percent(e.shares[name])} of warp time, in accesses that the compiler made wider.",
+        _ADVICE,
+        Gain.between(0.0, (1 - 1 / ways) * min(needed, 1.0)),
+        LOW,
+        region=name,
+        evidence={"lanes_per_bank": ways, "share_of_warp_time": e.shares[name], "from": "PTX"},
+        refuted_by=_REFUTED_BY,
+    )
+
+
+def _cycles_needed(e: Evidence, name: str) -> float:
+    """How long conflicts keep an SM's shared memory busy, in terms of the kernel's time, if accesses run once per
+    instance: then every region that needs it is slower, not only this one."""
     shape = next((one for one in e.of(MODES).regions if one.region == name), None)
     if shape is None:
         return 0.0
     instances = shape.count / len(e.launches) / max(e.warps.sms, 1.0)
-    return min(instances * e.code[name].shared * e.code[name].mean_ways / (e.kernel_ns * e.lives.cycles_per_ns), 1.0)
+    return instances * e.code[name].shared * e.code[name].mean_ways / (e.kernel_ns * e.lives.cycles_per_ns)
 
 
 def _from_counters(e: Evidence, conflicts: float) -> Finding:

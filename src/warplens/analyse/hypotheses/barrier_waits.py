@@ -16,6 +16,7 @@ from warplens.wording import percent
 CAUSE = "unneeded barrier"
 _LEAST_WAIT = 0.05
 _LEAST_GAIN = 0.03
+_MOST = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _judge(e: Evidence) -> Finding:
         f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
         "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
         "more work between two of them, or arrive early and wait late.",
-        Gain.between(0.5 * lost, max(share, lost)),
+        Gain.between(0.5 * lost, min(max(share, lost), _MOST * lost)),
         region=regions[0],
         evidence={
             "wait_share": share,
@@ -72,4 +73,4 @@ def _judge(e: Evidence) -> Finding:
     )
 
 
-BARRIER_WAITS = Hypothesis(CAUSE, _judge)
+BARRIER_WAITS = Hypothesis(CAUSE, _judge, explains=frozenset({"too little in flight", "low occupancy"}))

@@ -136,7 +136,10 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         f"and nothing else runs, with {seen.warps:.1f} warps of an SM fetching at a time.{more}",
         "Keep more loads in flight: start the next tile's loads before working on this one (double buffering, cp.async "
         "or TMA with more stages), several independent loads per warp, or more warps per SM.",
-        Gain.between(max(0.25 * both, 0.15 * seen.fetching), high * min(seen.fetching + overlapped, 1.0)),
+        Gain.between(
+            0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching),
+            high * min(seen.fetching + overlapped, 1.0),
+        ),
         confidence,
         region=seen.region,
         evidence=evidence,

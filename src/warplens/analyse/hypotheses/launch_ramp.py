@@ -6,12 +6,14 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.ramp import RAMP
+from warplens.record.capture import VARIANT_LAUNCHES
 from warplens.wording import duration, percent
 
 CAUSE = "launch ramp"
 _LAUNCH_NS = 2_500
 """What a launch costs a GPU beyond the work of its warps: an empty kernel takes 2 to 3 µs."""
 _SHORT_NS = 10_000
+_MANY_LAUNCHES = 3
 
 
 def _judge(e: Evidence) -> Finding:
@@ -27,7 +29,7 @@ def _judge(e: Evidence) -> Finding:
         f"passes before the first useful region of an SM.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
-        Gain.between(0.5 * launch, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
+        Gain.between(0.5 * launch if _is_one_of_many(e) else 0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
         HIGH if plain < _SHORT_NS / 2 else MEDIUM,
         evidence={
             "launch_to_first_useful_ns": ramp.to_first_ns,
@@ -36,6 +38,12 @@ def _judge(e: Evidence) -> Finding:
         },
         refuted_by="One launch with ten times the work that takes ten times as long.",
     )
+
+
+def _is_one_of_many(e: Evidence) -> bool:
+    """Whether the kernel was launched often, so that there is something to fuse."""
+    ran = sum(int(info.extra.get(VARIANT_LAUNCHES, 0)) for info in e.infos[:1])
+    return max(ran, len(e.launches)) >= _MANY_LAUNCHES
 
 
 LAUNCH_RAMP = Hypothesis(

@@ -1,15 +1,18 @@
-"""Do registers spill to local memory?"""
+"""Do registers spill to local memory, or does it hold arrays that are indexed by variables?"""
 
 from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import LOW, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.wording import plural
 
 CAUSE = "register spills"
 _LARGE = 64
 _MANY = 128
+_CYCLES_PER_ACCESS = 100
+"""What an access to local memory takes more than one to a register if the cache is full."""
+_OTHERS = 0.5
 
 
 def _judge(e: Evidence) -> Finding:
@@ -18,22 +21,58 @@ def _judge(e: Evidence) -> Finding:
     if not spilled:
         known = {"local_bytes", "spills"} & set(e.resources)
         return e.refuted(CAUSE, "the kernel uses no local memory" if known else "nothing says that registers spill")
-    region = next(iter(e.warps.regions), "")
+    accesses = local_accesses(e)
+    region = max(accesses, key=lambda name: e.shares[name] * accesses[name], default=next(iter(e.warps.regions), ""))
     held = f" with {registers} registers" if registers else ""
-    high = min(1 - 1 / (1 + 8 * (spilled / 4) / max(int(registers or _MANY), 1)), 0.95)
+    gain = _gain(e, accesses) if accesses else _gain_by_size(spilled, int(registers or _MANY))
     return e.supported(
         CAUSE,
         f"Each thread keeps {plural(spilled, 'byte')} in local memory{held}: registers spill, or an array is indexed "
         "by a variable. Each use goes through the L1 cache.",
         "Allow more registers (__launch_bounds__, maxnreg), keep fewer values live (smaller tiles, less unrolling), "
         "and index arrays with constants.",
-        # Each value that spills is stored and loaded again, through a cache that serves a quarter of a warp at a time.
-        Gain.between(0.1 * high, high) if spilled >= _LARGE else Gain.between(0.0, 0.2),
-        MEDIUM if spilled >= _LARGE else LOW,
+        gain,
+        HIGH if accesses and spilled >= _LARGE else MEDIUM if spilled >= _LARGE else LOW,
         region=region,
-        evidence={"local_bytes": spilled, **({"registers": registers} if registers else {})},
+        evidence={
+            "local_bytes": spilled,
+            **({"registers": registers} if registers else {}),
+            **({"local_share_of_instructions": accesses[region]} if region in accesses else {}),
+        },
         refuted_by="The kernel with a higher register limit, without local memory, takes as long.",
     )
+
+
+def local_accesses(e: Evidence) -> dict[str, float]:
+    """For each region with accesses to local memory, their share of its instructions: in the machine code, which has
+    the spills, else in the PTX."""
+    found: dict[str, float] = {}
+    local: float
+    all_: float
+    for name in e.shares:
+        counts = e.machine_code.get(name)
+        if counts is not None:
+            local, all_ = counts.get("load.local", 0) + counts.get("store.local", 0), sum(counts.values())
+        else:
+            code = e.code.get(name)
+            local, all_ = (code.local, code.instructions) if code else (0, 0)
+        if local:
+            found[name] = local / max(all_, local)
+    return found
+
+
+def _gain(e: Evidence, accesses: dict[str, float]) -> Gain:
+    """Without them, a region takes at least the time of its other instructions."""
+    low = sum(0.5 * e.shares[name] * share for name, share in accesses.items())
+    kept = {name: (1 - share) / (1 - share + _CYCLES_PER_ACCESS * share) for name, share in accesses.items()}
+    high = sum(e.shares[name] * (1 - left) for name, left in kept.items())
+    return Gain.between(low, high + _OTHERS * (1 - high))  # other regions share the cache
+
+
+def _gain_by_size(spilled: int, registers: int) -> Gain:
+    """Each value that spills is stored and loaded again, through a cache that serves a quarter of a warp at a time."""
+    high = min(1 - 1 / (1 + 8 * (spilled / 4) / max(registers, 1)), 0.95)
+    return Gain.between(0.1 * high, high) if spilled >= _LARGE else Gain.between(0.0, 0.2)
 
 
 REGISTER_SPILLS = Hypothesis(

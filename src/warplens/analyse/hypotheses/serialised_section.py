@@ -11,7 +11,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lifetimes import Int
+from warplens.analyse.lifetimes import Int, reduce_by
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
@@ -29,6 +29,8 @@ _LEAST_SHARE, _MOST_SHARE = 0.3, 1.1
 _LEAST_LOCKED = 0.15
 _LEAST_WARPS = 4
 _LEAST_BLOCKS = 8
+_SURE = 0.75
+"""At least so much is gained where nearly all time is waiting; what else limits the kernel shows only then."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,22 @@ def _without_waits(e: Evidence) -> float:
     return 1 - 0.8 * alone * math.ceil(e.of(WAVES).waves) / e.kernel_ns
 
 
+def _held_blocks(e: Evidence, regions: list[str]) -> float:
+    """The share of the blocks' time in which one of their warps waits for its turn; the others may wait for that warp
+    at a barrier."""
+    lives = e.lives
+    rows = lives.rows_of(np.flatnonzero(lives.tracks_of(e.label)))
+    chosen = np.isin(np.arange(len(lives.regions)), [lives.regions.index(region) for region in regions])
+    rows = rows[chosen[lives.region[rows]] & lives.is_span[rows]]
+    if not len(rows):
+        return 0.0
+    waited = np.bincount(lives.of_row[rows], weights=lives.own[rows], minlength=len(lives))
+    tracks = np.flatnonzero(lives.tracks_of(e.label))
+    blocks, group = np.unique(lives.block[tracks], return_inverse=True)
+    longest = reduce_by(np.maximum, waited[tracks], group.reshape(-1), len(blocks))
+    return float(longest.sum() / max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0))
+
+
 def _judge(e: Evidence) -> Finding:
     work = e.warps
     wait = next(iter(e.waiting), "")
@@ -110,14 +128,14 @@ def _judge(e: Evidence) -> Finding:
             f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, "
             f"the others wait at `{wait}` ({percent(work.waiting)} of warp time).",
             _ADVICE,
-            Gain.between(max(work.waiting / 2, 1 - 3 * left), 1 - left / 2),
+            Gain.between(max(work.waiting / 2, min(1 - 3 * left, _SURE)), 1 - left / 2),
             HIGH,
             region=wait,
             evidence=evidence,
             refuted_by=_REFUTED_BY,
         )
     locked = {region: share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.LOCK}
-    share = sum(locked.values())
+    share = max(sum(locked.values()), _held_blocks(e, list(locked)))
     if share > _LEAST_LOCKED:
         wait = next(iter(locked))
         return e.supported(

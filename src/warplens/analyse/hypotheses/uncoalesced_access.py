@@ -76,15 +76,15 @@ def _from_code(e: Evidence) -> Finding:
     name = max(wasted, key=lambda region: (1 - 1 / max(wasted[region], 1.0)) * e.share_with_users(region), default=None)
     if name is not None and wasted[name] >= _LEAST_WASTE:
         waste, share = wasted[name], e.share_with_users(name)
-        lost = 1 - 1 / waste
+        lost, most_lost = 1 - 1 / waste, 1 - 1 / max(e.code[name].load_waste, e.code[name].store_waste)
         # Neighbouring loads may use what is left of a few sectors; they hardly ever use what is left of all of them.
-        severe = waste > _SEVERE
+        severe = waste > _SEVERE or e.code[name].store_waste >= 2 * _SEVERE
         return e.supported(
             CAUSE,
             f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
             f"time with what waits for it: of the bytes that it moves, 1 in {waste:.0f} is used.",
             _ADVICE,
-            Gain.between(0.4 * share * lost, min(lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
+            Gain.between(0.4 * share * lost, min(most_lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
             region=name,
             evidence={"moved_over_used": waste, "share_of_warp_time": share, "from": "PTX"},

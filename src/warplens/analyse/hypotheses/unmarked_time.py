@@ -8,11 +8,11 @@ import numpy as np
 
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, Finding, Gain
+from warplens.analyse.finding import UNMARKED_TIME as CAUSE
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.line_times import parse
 from warplens.wording import percent, plural
 
-CAUSE = "unmarked time"
 _LEAST = 0.25
 _MOST_PLACES = 3
 

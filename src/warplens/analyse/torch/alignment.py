@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.torch.interval_fit import ClockLine, fit_intervals
 from warplens.analyse.torch.kineto import Slice, TorchTrace
 from warplens.analyse.torch.matching import Execution, match
 from warplens.errors import UsageError, WarplensError
 from warplens.ptx.symbols import base_name
 from warplens.record.capture import HOST_NS
 from warplens.trace.arrays import to_arrow
+from warplens.trace.interval_fit import ClockLine, fit_intervals
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.wording import plural

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.torch.interval_fit import MAX_DRIFT, ClockLine, IntervalFit, fit_intervals
 from warplens.errors import WarplensError
+from warplens.trace.interval_fit import MAX_DRIFT, ClockLine, IntervalFit, fit_intervals
 from warplens.wording import plural
 
 Int64 = npt.NDArray[np.int64]

@@ -210,6 +210,8 @@ class _Finder:
         if use.does in ("wait", "wait_state"):
             guard = use.done if use.done != "_" else NO_OPERAND
             yield from self._wait(unit.at, unit, use, guard=guard, behind=True)
+        elif use.does == "sync" and use.address == "0" and not use.threads:
+            return  # all warps of the block take part, so the regions say who came last
         elif use.does in ("sync", "cluster_wait"):
             yield from self._wait(unit.at, unit, use, guard=NO_OPERAND, behind=False)
         else:

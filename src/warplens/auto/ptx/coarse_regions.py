@@ -6,7 +6,7 @@ a register in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.loop_regions import Loop, entry_gaps, exit_gaps, natural_loops
@@ -24,7 +24,7 @@ def coarse_regions(code: FunctionUnits, *, loops: bool) -> list[FoundRegion]:
         return body
     found: list[FoundRegion] = []
     slots = MAX_FIXED_SLOTS - sum(_marks(region) for region in body)
-    for region in sorted(_whole_loops(code), key=lambda region: -region.size):
+    for region in sorted(whole_loops(code, natural_loops(code)), key=lambda region: -region.size):
         slots -= _marks(region)
         if slots >= 0:
             found.append(region)
@@ -47,8 +47,8 @@ def _body(code: FunctionUnits) -> Iterator[FoundRegion]:
         yield FoundRegion("body", BODY, (begin,), ends, location, 0, size=len(code.units) + 1)
 
 
-def _whole_loops(code: FunctionUnits) -> Iterator[FoundRegion]:
-    loops = natural_loops(code)
+def whole_loops(code: FunctionUnits, loops: Sequence[Loop]) -> Iterator[FoundRegion]:
+    """A region for each of the loops that is inside none of the others."""
     for loop in loops:
         if any(loop.header in other.body for other in loops if other is not loop):
             continue

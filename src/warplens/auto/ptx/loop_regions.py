@@ -1,4 +1,4 @@
-"""Regions of loops: one per iteration, or one wait for a loop that spins on an mbarrier.
+"""Regions of loops: one per iteration, or one wait for a loop that spins on an mbarrier, a flag or a lock.
 
 Only natural loops (one header that dominates its latches) are marked, and only if every exit passes exactly
 one end mark.
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import HEAVY, kind_of, weight_of
-from warplens.auto.ptx.units import LEAVES, FunctionUnits
+from warplens.auto.ptx.units import LEAVES, FunctionUnits, Unit
 from warplens.ptx.dominators import DominatorTree
 from warplens.ptx.tree import Instruction
+from warplens.weave.polling_loops import MEMORY, polled
 
 
 @dataclass(eq=False)
@@ -47,19 +48,30 @@ def natural_loops(code: FunctionUnits) -> list[Loop]:
 
 
 def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundRegion]]:
-    """Loops that only test an mbarrier; each is one wait, however often it tests."""
+    """Loops that only test an mbarrier, a flag or a lock; each is one wait, however often it tests."""
     for loop in loops:
-        blocks = (code.blocks[number] for number in sorted(loop.body))
-        units = (unit for block in blocks for unit in code.units[block.start : block.stop])
-        instructions = [(unit, unit.instruction) for unit in units if unit.instruction]
-        kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
-        tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
-        if not tries or kinds != {("waits", "wait")} or any(_works(instruction) for _, instruction in instructions):
+        tries = tested(code, loop)
+        if not tries:
             continue
         begins, ends = entry_gaps(code, loop), exit_gaps(code, loop, loop.body)
         if begins and ends:
             first = tries[0]
-            yield loop, FoundRegion("waits", "wait", tuple(begins), tuple(ends), first.location, first.number)
+            name = "wait" if first.opcode == "mbarrier" else "spin wait"
+            yield loop, FoundRegion("waits", name, tuple(begins), tuple(ends), first.location, first.number)
+
+
+def tested(code: FunctionUnits, loop: Loop) -> list[Unit]:
+    """What a loop tests in each round if it does nothing else; empty if it does."""
+    blocks = (code.blocks[number] for number in sorted(loop.body))
+    units = (unit for block in blocks for unit in code.units[block.start : block.stop])
+    instructions = [(unit, unit.instruction) for unit in units if unit.instruction]
+    kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
+    tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
+    if tries and kinds == {("waits", "wait")} and not any(_works(instruction) for _, instruction in instructions):
+        return tries
+    if polled([instruction for _, instruction in instructions]) == MEMORY:
+        return [unit for unit, _ in instructions if unit.opcode in ("ld", "atom")]
+    return []
 
 
 def _works(instruction: Instruction) -> bool:

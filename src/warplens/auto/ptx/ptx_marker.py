@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from warplens.auto.ptx.barrier_marks import mark_barriers
 from warplens.auto.ptx.branch_regions import branch_regions
-from warplens.auto.ptx.coarse_regions import coarse_regions
+from warplens.auto.ptx.coarse_regions import coarse_regions, whole_loops
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.line_regions import line_ranges, worked_lines
-from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins
+from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins, tested
 from warplens.auto.ptx.operation_regions import Operations
 from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.auto.ptx.value_arrival import arrived
@@ -107,9 +107,10 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     ranges = list(line_ranges(code, auto.ranges))
     loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []
-    claimed = {
+    claimed = {  # also in a polling loop that cannot be marked, as each round would leave a record
         at
-        for loop, _ in spinning
+        for loop in loops
+        if tested(code, loop)
         for number in loop.body
         for at in range(code.blocks[number].start, code.blocks[number].stop)
     }
@@ -121,7 +122,17 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
         found += iterations(code, [loop for loop in loops if id(loop) not in waits])
     lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
     cuts |= {gap for region in lines for gap in region.gaps}
-    return found + lines + list(Operations(code, auto.classes, cuts, claimed).find())
+    found += lines + list(Operations(code, auto.classes, cuts, claimed).find())
+    if auto.wants("work") and not auto.wants("lines"):
+        marks = code.cuts | {gap for region in found for gap in region.gaps}
+        found += whole_loops(code, [loop for loop in loops if _has_no_mark(code, loop, marks)])
+    return found
+
+
+def _has_no_mark(code: FunctionUnits, loop: Loop, marks: set[int]) -> bool:
+    """Whether a loop contains no mark, so that its time would be in no region."""
+    blocks = [code.blocks[number] for number in loop.body]
+    return all(marks.isdisjoint(range(block.start, block.stop)) for block in blocks)
 
 
 def _lines(

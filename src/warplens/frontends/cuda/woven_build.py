@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import Driver
 from warplens.frontends.cuda.measured_cost import calibrations
+from warplens.launch.assembled_code import assembled
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.options import Options
@@ -56,12 +57,12 @@ def how_for(options: Options, block: Dim3) -> Weaving:
 
 @dataclass(frozen=True)
 class DriverJit:
-    """The driver's compiler, which assembles PTX when a module is loaded."""
+    """The driver's compiler, which assembles PTX when a module is linked or loaded."""
 
     lib: Driver
 
     def assemble(self, text: str) -> int:
-        return self.lib.load(text.encode() + b"\0")
+        return self.lib.load(assembled(self.lib, text))
 
     def resources(self, build: int, kernels: Collection[str]) -> Mapping[str, Resources]:
         functions = {entry: self.lib.function(build, entry) for entry in kernels}

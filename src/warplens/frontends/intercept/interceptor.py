@@ -76,10 +76,12 @@ def _key(kernel: PlainKernel, shape: Shape) -> Hashable:
 class KnownLaunch:
     """A launch that a front end has seen before, with the same kernel and shape."""
 
-    __slots__ = ("_grid", "_interceptor", "_key", "twin", "variant", "woven")
+    __slots__ = ("_described", "_generation", "_grid", "_interceptor", "_key", "_session", "twin", "variant", "woven")
 
     def __init__(self, interceptor: Interceptor, variant: Variant, key: Hashable, grid: Dim3) -> None:
         self._interceptor, self.variant, self._key, self._grid = interceptor, variant, key, grid
+        self._session, self._generation = interceptor.session, -1
+        self._described: WovenKernel | None = None
         self.twin: Twin | None = None
         self.woven: Any = None
         """What the front end keeps to launch the twin."""
@@ -87,15 +89,16 @@ class KnownLaunch:
     def ready(self, stream: int) -> LentLaunch | None:
         """A launch whose memory is at hand, if the next one on `stream` is to be recorded; else `launch` must decide.
         `twin` is what it runs."""
-        ready = self.variant.ready
-        if ready is None or not is_running(self._interceptor.session):
+        variant = self.variant
+        ready = variant.ready
+        if ready is None or not is_running(self._session):
             return None
-        described = self._interceptor.described(self._key)
-        if described is None:
-            return None
-        if described[0] is not self.twin:
-            self.twin, self.woven = described[0], None
-        return ready.take(described[1], self._grid, stream)
+        if self._generation != variant.generation:
+            found = self._interceptor.described(self._key)
+            if found is None:
+                return None
+            self.twin, self._described, self.woven, self._generation = *found, None, variant.generation
+        return ready.take(self._described, self._grid, stream)
 
 
 class Interceptor:

@@ -11,6 +11,7 @@ from warplens.auto.ptx import Marked, mark_ptx
 from warplens.auto.rules import Auto
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
+from warplens.launch.assembled_code import assembled
 from warplens.ptx.isa_version import lowered_for
 from warplens.ptx.module_variables import kernel_variables
 from warplens.ptx.syntax import PtxError
@@ -140,8 +141,11 @@ def twin_of(
         raise Unmarkable(f"the weaver failed: {error!r}") from error
     lib = driver()
     try:
-        lowered = lowered_for(woven.text, lib.device().driver).encode() + b"\0"
-        library = lib.load_library(lowered if assemble is None else assemble(woven.text))
+        if assemble is None:
+            image = assembled(lib, lowered_for(woven.text, lib.device().driver), woven.text)
+        else:
+            image = assemble(woven.text)
+        library = lib.load_library(image)
         kernel = lib.kernel(library, symbol)
         cell = lib.library_variable(library, cell_name(symbol)) if keeps_parameters else 0
         return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared, cell=cell)

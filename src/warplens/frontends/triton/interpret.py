@@ -25,6 +25,12 @@ class Interpreted:
         self.grid = (1, 1, 1)
         self.regions: dict[str, int] = {}
         self.events: dict[int, list[_Event]] = {}
+        self.over = False
+
+    @property
+    def launch(self) -> Launch | None:
+        """The launch once it is over."""
+        return self.collect() if self.over else None
 
     def add(self, kind: Kind, name: str, tag: int = 0, payload: Any = None) -> None:
         clock = time.perf_counter_ns()
@@ -87,4 +93,4 @@ def recording(launch: Interpreted) -> Iterator[None]:
     try:
         yield
     finally:
-        _current = before
+        _current, launch.over = before, True

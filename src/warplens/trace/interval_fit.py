@@ -55,11 +55,11 @@ class IntervalFit:
         return worst
 
 
-def fit_intervals(time: Int64, low: Int64, high: Int64) -> IntervalFit:
+def fit_intervals(time: Int64, low: Int64, high: Int64, max_drift: float = MAX_DRIFT) -> IntervalFit:
     """Fit the line whose height at `time` lies within [low, high] of every interval, or misses them least."""
     reference, offset = int(time[len(time) // 2]), int(low[len(low) // 2])
     scale = float(max(np.abs(time - reference).max(), 1))
-    u, steepest = (time - reference) / scale, MAX_DRIFT * scale
+    u, steepest = (time - reference) / scale, max_drift * scale
     lows, highs = (low - offset).astype(np.float64), (high - offset).astype(np.float64)
     widened = max(_least_widening(u, lows, highs, steepest), 0.0)
     slack = widened + _ROUNDING_NS

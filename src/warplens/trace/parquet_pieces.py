@@ -1,0 +1,102 @@
+"""Parquet files put together from pieces that were encoded one by one: some columns of one row group each.
+
+pyarrow encodes a file in one thread, and from its first row group to its last. Each piece is a Parquet file of its own,
+made by pyarrow in any thread and at any time; `join` copies their column chunks behind each other, and writes a footer
+that says where they are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warplens.trace.checksums import PARQUET, read_footer
+from warplens.trace.thrift_compact import I16, I64, LIST, STRUCT, Structure, read_structure, write_structure
+
+_NUM_ROWS, _ROW_GROUPS = 3, 4
+_COLUMNS, _GROUP_BYTES, _GROUP_ROWS, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 1, 2, 3, 5, 6, 7
+_CHUNK_OFFSET, _CHUNK_META = 2, 3
+_PATH, _BYTES, _COMPRESSED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 3, 6, 7, 9, 10, 11
+"""Field numbers of parquet.thrift."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some columns of one row group."""
+
+    data: pa.Buffer
+    """The piece as a file."""
+    group: Structure
+    """The row group, as the footer of that file has it."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [name.decode() for name in self.chunks]
+
+    @property
+    def chunks(self) -> dict[bytes, Structure]:
+        """The column chunks by the names of their columns, with their places in `data`."""
+        return {chunk[_CHUNK_META][1][_PATH][1][1][0]: chunk for chunk in self.group[_COLUMNS][1][1]}
+
+
+def encode(table: pa.Table, **options: Any) -> Piece:
+    """Encode a table as one row group."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=max(table.num_rows, 1), **options)
+    data = sink.getvalue()
+    (group,) = _footer(data)[_ROW_GROUPS][1][1]
+    return Piece(data, group)
+
+
+def join(
+    out: BinaryIO, empty: pa.Table, groups: Sequence[Sequence[Piece]], metadata: Mapping[bytes, bytes], **options: Any
+) -> None:
+    """Write a file whose row groups are made of pieces that have the columns of `empty`, a table without rows."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(empty.replace_schema_metadata(dict(metadata)), sink, **options)
+    footer = _footer(sink.getvalue())
+    out.write(PARQUET)
+    place = len(PARQUET)
+    described = []
+    for number, pieces in enumerate(groups):
+        group, first = dict(pieces[0].group), place
+        found = {name: (piece, chunk) for piece in pieces for name, chunk in piece.chunks.items()}
+        chunks = []
+        for name in empty.column_names:
+            piece, chunk = found[name.encode()]
+            begin, size = _begin(chunk), chunk[_CHUNK_META][1][_COMPRESSED][1]
+            out.write(piece.data.slice(begin, size))
+            chunks.append(_moved(chunk, place - begin))
+            place += size
+        group[_COLUMNS] = LIST, (STRUCT, chunks)
+        for total, field in ((_GROUP_BYTES, _BYTES), (_GROUP_COMPRESSED, _COMPRESSED)):
+            group[total] = I64, sum(chunk[_CHUNK_META][1][field][1] for chunk in chunks)
+        group |= {_GROUP_OFFSET: (I64, first), _ORDINAL: (I16, number)}
+        described.append(group)
+    rows = sum(group[_GROUP_ROWS][1] for group in described)
+    text = write_structure({**footer, _NUM_ROWS: (I64, rows), _ROW_GROUPS: (LIST, (STRUCT, described))})
+    out.write(text + len(text).to_bytes(4, "little") + PARQUET)
+
+
+def _footer(data: pa.Buffer) -> Structure:
+    return read_structure(read_footer(pa.BufferReader(data))[1])
+
+
+def _begin(chunk: Structure) -> int:
+    meta = chunk[_CHUNK_META][1]
+    return int(min(meta[field][1] for field in (_DATA_PAGE, _DICTIONARY_PAGE) if field in meta))
+
+
+def _moved(chunk: Structure, by: int) -> Structure:
+    """A column chunk that lies elsewhere."""
+    meta = dict(chunk[_CHUNK_META][1])
+    for field in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE):
+        if field in meta:
+            meta[field] = I64, meta[field][1] + by
+    # The offset of the chunk's own metadata, which is nowhere but in the footer.
+    return {**chunk, _CHUNK_OFFSET: (I64, 0), _CHUNK_META: (STRUCT, meta)}
