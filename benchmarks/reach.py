@@ -19,7 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib import hook_cost
+from benchmarks.lib import (
+    hook_cost,
+    reach_jit,  # noqa: F401  its cases register themselves
+)
 from benchmarks.lib.reach_cases import CASES, NotHere, run_case
 from benchmarks.lib.reach_compile import compile_all
 from benchmarks.lib.reach_table import write_table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import warplens.cute as wlc
 from warplens.driver.libcuda import driver
@@ -25,5 +26,5 @@ class ReusedBuffer(wlc.Buffer):
         self.opened = self.memory.address, sizes.capacity | sizes.tracks << 32
         return self
 
-    def fill(self) -> None:
+    def fill(self, code: Any = None) -> None:
         self._cells[0], self._cells[1] = self.opened

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lib.reach_compile_jit import helion_examples, pallas_examples
+from benchmarks.lib.reach_deep_gemm import deep_gemm_kernels
 from warplens.auto.rules import DEFAULT, Auto
 from warplens.auto.rungs import rungs
 from warplens.frontends.intercept.woven_module import Unavailable, marked_text
@@ -35,8 +37,8 @@ from warplens.weave.fit.search import search
 from warplens.weave.weaving import Weaving
 
 Row = dict[str, Any]
-Texts = Iterator[tuple[str, str]]
-"""Names of examples, each with a PTX module."""
+Texts = Iterator[tuple[str, str]] | Iterator[tuple[str, Row]]
+"""Names of examples, each with a PTX module; or with its row, if the way to it is another."""
 ARCH = "sm_90a"
 
 
@@ -178,10 +180,18 @@ def cutile_samples() -> Texts:
 LIBRARIES: dict[str, tuple[str, str, Callable[[], Texts]]] = {
     "nvidia_warp": ("warp", "warp-lang", warp_examples),
     "cute_tvm_ffi": ("quack", "quack-kernels", quack_kernels),
+    "pallas": ("jax_plugins", "jax", pallas_examples),
+    "helion": ("helion", "helion", helion_examples),
+    "deep_gemm": ("warplens", "warplens", deep_gemm_kernels),
     "tilelang": ("tilelang", "tilelang", tilelang_examples),
     "cutile": ("cuda.tile", "cuda-tile", cutile_samples),
 }
 """By front end: the module that must be there, its package, and the kernels. A new front end adds its line."""
+
+
+def _each_kernel(text: str) -> Iterator[Row]:
+    for entry in parse(text).entries:
+        yield weave_and_assemble(text, entry.name)
 
 
 def compile_all(out: Path, chosen: list[str]) -> list[Row]:
@@ -197,9 +207,10 @@ def compile_all(out: Path, chosen: list[str]) -> list[Row]:
         version = f"{package} {importlib.metadata.version(package)}"
         try:
             for example, text in texts():
-                for entry in parse(text).entries:
-                    row = {"case": name, "version": version, "example": example}
-                    rows.append(row | weave_and_assemble(text, entry.name))
+                row = {"case": name, "version": version, "example": example}
+                woven = [text] if isinstance(text, dict) else _each_kernel(text)
+                for one in woven:
+                    rows.append(row | one)
                     print(
                         {key: value for key, value in rows[-1].items() if key != "version"}, file=sys.stderr, flush=True
                     )

@@ -76,8 +76,10 @@ def _compiled(document: Row) -> str:
     lines = [
         "## Compiled, woven and assembled without a GPU\n",
         f"{document['date']}, warplens {document['warplens']}, Python {document['python']}, sm_90a; "
-        "`PYTHONPATH=src python -m benchmarks.reach compile --out DIR`. Registers (bytes spilled): of the plain "
-        "kernel, with marks and the buffer as a parameter, with marks and the buffer in a variable of the module.\n",
+        "`PYTHONPATH=src python -m benchmarks.reach compile --out DIR`, with the libraries on PYTHONPATH. Pallas "
+        "kernels are compiled by XLA for an H100 that is not there, Helion's examples by Triton, and kernels of "
+        "DeepGEMM by `warplens nvcc` with DeepGEMM's options. Registers (bytes spilled): of the plain kernel, with "
+        "marks and the buffer as a parameter, with marks and the buffer in a variable of the module.\n",
         "| front end | example | kernel | plain | parameter | variable | sites | remarks |",
         "|---|---|---|---|---|---|---|---|",
     ]

@@ -108,6 +108,7 @@ class Options:
     torch: bool | Mapping[str, Any] = False
     watch: float | None = None
     on_hang: str | None = None
+    live: bool = False
 
     def __post_init__(self) -> None:
         for name, (fits, expected) in _KINDS.items():
@@ -143,12 +144,12 @@ class Options:
             raise UsageError(f"to_step={self.to_step} comes before from_step={self.from_step}: no step is recorded")
         if self.watch is not None and not 0 < self.watch < math.inf:
             raise UsageError(f"watch={self.watch}: must be more than 0 seconds; None watches for nothing")
-        if self.watch is not None and self.buffer == "shared":
-            raise UsageError(
-                "watch= and buffer='shared' exclude each other: records in shared memory are lost when a kernel hangs"
-            )
-        if self.watch is not None and self.mode == "aggregate":
-            raise UsageError("watch= and mode='aggregate' exclude each other: statistics do not say where a warp is")
+        if self.copies_while_running and self.buffer == "shared":
+            name, why = ("live", "cannot be read") if self.live else ("watch", "are lost when a kernel hangs")
+            raise UsageError(f"{name}= and buffer='shared' exclude each other: records in shared memory {why}")
+        if self.copies_while_running and self.mode == "aggregate":
+            name = "live" if self.live else "watch"
+            raise UsageError(f"{name}= and mode='aggregate' exclude each other: statistics do not say where a warp is")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
         if self.mode == "aggregate" and (self.full == "ring" or self.buffer == "shared"):
@@ -180,6 +181,11 @@ class Options:
     def marks(self) -> Auto:
         """The automatic marks asked for; false when there are none."""
         return Auto.of(self.auto, self.regions, self.most_marks)
+
+    @property
+    def copies_while_running(self) -> bool:
+        """Return whether records are wanted while their kernel runs."""
+        return self.watch is not None or self.live
 
     @property
     def changes_any_kernel(self) -> bool:

@@ -53,6 +53,17 @@ def test_since_when_counts_from_the_begin_of_the_innermost_open_region() -> None
     assert "in `produce` (attn.py:30) inside `loop` for 600 ms to 1.30 s" in hang_lines(hang)[1]
 
 
+def test_warps_that_are_in_a_region_for_much_longer_than_others_are_a_group_of_their_own() -> None:
+    def busy(writer: TrackWriter, block: int, warp: int) -> None:
+        writer.record(Kind.BEGIN, 2, 2000 if block == 3 else 1_999_000_000 - block)
+
+    hang = found(busy, blocks=9, warps=2, after_ns=2_000_000_000)
+    assert [group.overdue for group in hang.groups] == [True, False]
+    lines = hang_lines(hang)
+    assert lines[1].startswith("  warps 0-1 of block 3: in `produce` (attn.py:30) for 2.00 s")
+    assert lines[2].startswith("  warps 0-1 of blocks 0-2, 4-8: in `produce` (attn.py:30) for 1.00 ms")
+
+
 def test_a_producer_that_arrived_in_this_phase_is_not_missing() -> None:
     def arrived(writer: TrackWriter, block: int, warp: int) -> None:
         lost_arrival(writer, block, warp)

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 from tests.support.chromium import Chromium, Page, find_chromium
+from tests.support.hanging_kernel import HangingDriver
+from tests.support.persistent_kernel import PersistentKernel
 from warplens.decode.trace_loader import load
 from warplens.view.html import ReportOptions, save
 
@@ -51,8 +53,42 @@ def main(folder: Path, trace_path: str | None) -> None:
         page.screenshot(folder / "report-heat.png")
         if page.errors:
             sys.exit(f"the page complained: {page.errors}")
-    for picture in sorted(folder.glob("report-*.png")):
+        live_picture(folder, browser)
+    for picture in sorted([*folder.glob("report-*.png"), folder / "live.png"]):
         print(f"{picture} {picture.stat().st_size:,} bytes")
+
+
+def live_picture(folder: Path, browser: Chromium) -> None:
+    """The live page of a made-up kernel that has run for twelve seconds, and of which one block is stuck."""
+    from warplens.driver import libcuda
+    from warplens.profiling.live_feed import LiveFeed
+    from warplens.profiling.profile import Profile
+    from warplens.view.live_server import LiveServer
+
+    driver = HangingDriver()
+    libcuda.driver = lambda: driver  # type: ignore[assignment]
+    with Profile(watch=600, full="ring", records_per_warp=2048) as profile:
+        begin, feed = time.time_ns(), LiveFeed(profile, "serve.py")
+        shape = {"blocks": 12, "warps": 4, "full": "ring", "item_ns": 40_000_000, "stuck": 7, "uneven": 0.03}
+        kernel = PersistentKernel(driver, **shape).start(begin)
+        for now in range(begin, begin + 12 * 10**9, 4 * 10**8):
+            time.sleep(max(now - time.time_ns(), 0) / 1e9)
+            kernel.advance(now)
+            feed.look(lambda now=now: now)
+        server = LiveServer(feed, "serve.py")
+        server.start()
+        page = browser.open(server.url, width=1400, height=1100)
+        page.wait_for("window.warplensLive && warplensLive.updates > 0")
+        choose = "[...document.querySelectorAll('select')].find((each) => each.ariaLabel === 'Window')"
+        page.run(f"({choose}.value = '1000000000', {choose}.dispatchEvent(new Event('change')))")
+        feed.look(lambda: begin + 116 * 10**8)
+        page.wait_for("warplensLive.updates > 1")
+        settle(page)
+        page.screenshot(folder / "live.png")
+        driver.released.set()
+        server.stop()
+        if page.errors:
+            sys.exit(f"the live page complained: {page.errors}")
 
 
 def at(page: Page, section: str) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 import warplens as wl
 from tests.support.synthetic_capture import make_capture
-from warplens.commands import main
+from warplens.commands import doctor, main
 from warplens.decode import decode
+from warplens.frontends.registry import FRONT_ENDS
 from warplens.record.capture import write_capture
 
 EXPORTED = str(Path(__file__).parents[1] / "golden" / "torch" / "layer.torch.json.gz")
@@ -147,6 +148,33 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
     assert checks["numpy"]["state"] == "ok"
     assert checks["gpu"]["purpose"]
     assert {"triton", "torch", "cupy", "numba-cuda", "nvidia-cutlass-dsl", "ncu", "nsys"} <= set(checks)
+    assert {one.package for one in FRONT_ENDS} <= set(checks)
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "broken", "woven", "remedy"),
+    [
+        ("triton", "3.6.0", "", "yes", ""),
+        ("triton", "3.5.1", "", "no: it is older than 3.6", "pip install -U 'triton>=3.6'"),
+        ("jax", "0.10.2", "", "yes", ""),
+        ("jax", "0.10.2", "ptxas", "no: ptxas was not found", "install the CUDA toolkit"),
+        ("warp-lang", "1.19.0", "hooks", "no: no C compiler found", "install gcc or clang"),
+        ("helion", "", "", "", "pip install helion"),
+    ],
+)
+def test_doctor_says_whether_each_front_end_can_be_woven(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    package: str, version: str, broken: str, woven: str, remedy: str,
+) -> None:  # fmt: skip
+    real = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: version if name == package else real(name))
+    monkeypatch.setattr(doctor, "known_tool", lambda name: None if name == broken else f"/usr/bin/{name}")
+    monkeypatch.setattr(doctor, "load_hooks", lambda: (None, "no C compiler found" if broken == "hooks" else None))
+    assert main(["doctor", "--json"]) == 0
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    found = checks[package]
+    assert (found["woven"], found["remedy"]) == (woven, remedy)
+    assert found["state"] == ("ok" if woven == "yes" else "missing")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,10 @@ import pytest
 import warplens as wl
 from tests.support.run_program import environment, interpreted, program, python, run
 from warplens.commands import main
+from warplens.commands.shared.run_report import describe, document
+from warplens.launch.collected_run import UnmarkedKernel
+from warplens.profiling.profile import Profile
+from warplens.runner.program import Outcome, TargetProgram
 
 MARKED = """
 import triton, triton.language as tl
@@ -308,3 +312,27 @@ def test_mistakes_are_told_before_anything_runs(
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.out == ""
+
+
+def test_kernels_that_cannot_be_marked_are_shown_with_launches_times_and_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    profile = Profile(auto=True)
+    reason = "there is only machine code"
+    profile.run.unmarked = [
+        UnmarkedKernel("flash_fwd", 40, reason, "flash_attn.so", [9_000.0, 2_000.0, 4_000.0]),
+        UnmarkedKernel("jitted", 1, reason),
+    ]
+    profile.note("flash_attn.so", f"1 kernel (flash_fwd; 40 launches) unmarked: {reason}")
+    describe(profile, Outcome())
+    said = capsys.readouterr().err
+    (row,) = (line.split("  ") for line in said.splitlines() if line.lstrip().startswith("flash_fwd"))
+    assert [word.strip() for word in row if word.strip()] == [
+        "flash_fwd", "40", "3.00 µs", "about 120 µs", "flash_attn.so"
+    ], "the first launch loads code, and does not count"  # fmt: skip
+    assert "code made at run time" in said
+    assert reason in said
+    found = document(TargetProgram("train.py"), profile, Outcome(), None)["unmarked_kernels"]
+    assert [(one["kernel"], one["launches"], one["mean_ns"], one["reason"]) for one in found] == [
+        ("flash_fwd", 40, 3000.0, reason), ("jitted", 1, None, reason)
+    ]  # fmt: skip

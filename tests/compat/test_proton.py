@@ -21,9 +21,16 @@ import triton.language as tl  # noqa: E402
 import warplens.compat.proton as proton  # noqa: E402
 import warplens.compat.proton.language as pl  # noqa: E402
 from tests.support import fake_torch  # noqa: E402
+from tests.support.builders import Span, make_trace  # noqa: E402
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from tests.support.proton_kernel import SCOPES, add_kernel  # noqa: E402
+from warplens.compat.proton.launch_log import LaunchLog  # noqa: E402
+from warplens.compat.proton.mode import parse as parse_mode  # noqa: E402
+from warplens.compat.proton.outputs import write  # noqa: E402
+from warplens.compat.proton.sessions import InstrumentationSession, Segment  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
+from warplens.profiling.profile import Profile  # noqa: E402
+from warplens.trace.schema import LaunchInfo, Meta  # noqa: E402
 
 
 @pytest.fixture
@@ -318,6 +325,47 @@ def test_events_are_spans_that_end_elsewhere(gpu: FakeGpu) -> None:
     assert [name for _, _, name in spans(proton.finalize())] == ["async"]
 
 
+def test_kernels_of_a_session_are_cached_apart(gpu: FakeGpu) -> None:
+    @triton.jit
+    def kernel(x):
+        tl.store(x, tl.load(x) + 1)
+
+    x = gpu.tensor(np.zeros(1, np.float32))
+    proton.start("cached", backend="instrumentation")
+    kernel[(1,)](x)
+    (caches,) = kernel.device_caches.values()
+    assert len(caches[0]) == 1
+    proton.finalize()
+    kernel[(1,)](x)
+    assert len(caches[0]) == 2
+    assert not getattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
+
+
+def test_an_event_that_ends_in_another_warp_is_an_arrow(tmp_path: Path) -> None:
+    trace = make_trace(
+        [
+            ("kernel", 0, 100, 0, 0),
+            ("event", 10, 20, 0, 0),
+            Span("event", 30, kind="instant", warp=0),
+            ("event", 40, 50, 0, 0),
+            Span("event", 90, kind="instant", warp=4),
+        ],
+        meta=Meta(launches=(LaunchInfo(0, "kernel", begin_ns=5, end_ns=95),), origin_ns=1000),
+    )
+    session = InstrumentationSession("events", "trace", parse_mode(None), None, "shadow")
+    session.segments.append(Segment(Profile(), frozenset(), trace=trace))
+    write(session, LaunchLog(), tmp_path / "events.chrome_trace", "chrome_trace")
+    events = json.loads((tmp_path / "events.chrome_trace").read_text())["traceEvents"]
+    within, *ends = [event for event in events if event["name"] == "event"]
+    assert (within["ph"], within["dur"], "bind_id" in within) == ("X", 0.02, False)
+    start, end = ends
+    assert (start["flow_out"], end["flow_in"], start["dur"], end["dur"]) == (True, True, 0, 0)
+    assert start["bind_id"] == end["bind_id"]
+    assert (start["tid"].split()[1], end["tid"].split()[1]) == ("0", "4")
+    assert (start["ts"], end["ts"]) == (0.04, 0.09)
+    assert (within["args"]["Init Time (ns)"], within["args"]["Post Final Time (ns)"]) == (1005, 1095)
+
+
 def test_another_backend_is_protons_own(gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = pytest.importorskip("triton.profiler", reason="this triton has no Proton")
     calls: list[Any] = []
@@ -355,13 +403,13 @@ def test_the_hook_of_the_host_buffer_names_the_warps(gpu: FakeGpu, monkeypatch: 
         sys.modules["torch"], "frombuffer", lambda raw, dtype: np.frombuffer(raw, np.uint8), raising=False
     )
     monkeypatch.setattr(sys.modules["torch"], "uint8", None, raising=False)
-    with pytest.raises(UsageError, match="no launch"):
-        _ = hook.host_buffer
+    assert hook.host_buffer.view(np.uint32)[9] == 0, "no launch has been recorded yet"
     run(gpu)
     words = hook.host_buffer.view(np.uint32)
     assert words[9:12].tolist() == [2, 0, 2]
     assert words[int(words[3]) // 4] == 0xDEADBEEF
     proton.finalize()
+    assert hook.host_buffer is None
 
 
 def test_deactivated_launches_are_left_alone(gpu: FakeGpu) -> None:

@@ -276,3 +276,13 @@ def test_a_region_may_begin_in_one_warp_and_end_in_another(ended: bool) -> None:
     assert spans == [(0, 1000 if ended else 0, not ended), (0, 500, False)]
     assert [row["kind"] for row in rows if row["warp"] == 1] == ["instant"] * (1 + ended)
     assert all(row["value"] is None for row in rows)
+
+
+def test_a_warp_ends_its_own_region_before_that_of_another() -> None:
+    warps = [writer(0), writer(1)]
+    for warp, clock in enumerate((2000, 2100)):
+        warps[warp].barrier(2, clock, BarrierWord(Operation.EVENT_START, 5))
+    for warp, clock in ((1, 2200), (0, 2900)):
+        warps[warp].barrier(2, clock, BarrierWord(Operation.EVENT_END, 5))
+    rows = decoded(warps, 2).spans.to_pylist()
+    assert [(row["warp"], row["dur_cycles"]) for row in rows if row["kind"] == "span"] == [(0, 900), (1, 100)]

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -22,11 +23,12 @@ sys.path.insert(0, str(EXAMPLES / "cute"))
 import gemm
 import vector_add
 from cuda.bindings.driver import CUstream
-from cutlass import cute
-from cutlass.cute.runtime import from_dlpack
+from cutlass import Float32, cute
+from cutlass.cute.runtime import from_dlpack, make_ptr
 
 import warplens as wl
 import warplens.cute as wlc
+from tests.support import iket_program
 from warplens.compat import nuggets
 
 pytestmark = pytest.mark.gpu
@@ -126,6 +128,19 @@ def test_an_unmarked_kernel_is_marked_as_it_is_with_the_same_bits(make: Any, aut
     compiled(*given)
     torch.cuda.synchronize()
     assert torch.equal(arrays[2], expected)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["drop-in", "IKET's own marks"])
+def test_marks_of_iket_are_recorded_with_the_same_result(own: bool, tmp_path: Path) -> None:
+    program = iket_program.load(tmp_path, *([(iket_program.DROP_IN, iket_program.REAL)] if own else []))
+    values = torch.arange(iket_program.N, device="cuda", dtype=torch.float32)
+    y = make_ptr(Float32, values.data_ptr(), cute.AddressSpace.gmem, assumed_align=16)
+    given = y, iket_program.STEPS
+    with wl.profile(records_per_warp=256) as profile:
+        cute.compile(program.run, *given, **({"options": "iket"} if own else {}))(*given)
+        torch.cuda.synchronize()
+    iket_program.check_trace(profile.trace)
+    assert values.tolist() == iket_program.expected(np.arange(iket_program.N)).tolist()
 
 
 def test_nuggets_own_example_runs(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import warplens as wl
 from tests.support.hanging_kernel import HangingDriver, launch_hanging
 from tests.support.run_program import environment
 from warplens.analyse.hang import hangs
+from warplens.analyse.rank_hangs import job_hang
 from warplens.decode import decode
 from warplens.driver import libcuda
 from warplens.errors import UsageError
@@ -116,6 +117,28 @@ def test_a_launch_that_waits_for_another_stream_head_is_not_the_one_that_hangs(d
         driver.released.set()
 
 
+@pytest.mark.parametrize("in_job", [True, False])
+def test_a_rank_that_waits_for_another_one_writes_how_far_it_got(
+    driver: HangingDriver, tmp_path: Path, in_job: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, now = tmp_path / "t.warplens", [0.0]
+    with Profile(path, watch=600) as profile:
+        launch_hanging(driver)
+        watch = HangWatch(profile, path, 0, in_job=in_job, clock=lambda: now[0])
+        driver.released.set()
+        assert until(lambda: profile.run.launches_so_far()[0][0].landed)
+        for now[0] in (1.0, 500.0, 602.0):
+            watch.check()
+            assert path.exists() == (in_job and now[0] > 601)
+        if in_job:
+            assert len(wl.load(path))
+            watch.profile_ends()
+            path.unlink()
+        watch._write_progress()
+        assert not path.exists(), "the profile writes the whole trace itself"
+    assert "did not end" not in capfd.readouterr().err
+
+
 def test_a_long_track_and_a_ring_come_home_whole(driver: HangingDriver) -> None:
     def many(writer: TrackWriter, block: int, warp: int) -> None:
         for number in range(29):
@@ -186,13 +209,11 @@ BLOCKED = """
 """
 
 
-def start(folder: Path, text: str, *words: str) -> subprocess.Popen[str]:
+def start(folder: Path, text: str, *words: str, **variables: str) -> subprocess.Popen[str]:
     script = folder / "prog.py"
     script.write_text(textwrap.dedent(BLOCKED) + textwrap.dedent(text))
-    command = [sys.executable, *words, str(script)]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command, known = [sys.executable, *words, str(script)], {**environment(folder), **variables}
+    return subprocess.Popen(command, cwd=folder, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def signalled(process: subprocess.Popen[str], number: int) -> tuple[float, str]:
@@ -282,3 +303,28 @@ def test_with_continue_the_first_signal_tells_and_the_second_ends(tmp_path: Path
     assert process.wait(timeout=30) == 130
     process.stderr.close()
     process.stdout.close()
+
+
+@pytest.mark.slow  # two programs, each of which has to be seen doing nothing for a while
+def test_of_two_ranks_the_one_that_hangs_is_told_from_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    text = """
+        import os
+        launch_hanging(driver)
+        if os.environ["RANK"] == "0":
+            driver.released.set()  # it goes on, and then waits for the other rank on the host
+        block()
+    """
+    words = ("-m", "warplens", "run", "--watch", "500ms", "--skip", "0", "-o", "run.warplens")
+    ranks = [start(tmp_path, text, *words, RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
+    try:
+        parts = [tmp_path / "run.warplens" / f"rank={rank}" / "part-0.parquet" for rank in range(2)]
+        assert until(lambda: all(part.exists() for part in parts), 60)
+        job = job_hang(wl.load(tmp_path / "run.warplens"))
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+    assert job is not None
+    assert [one.rank for one in job.holding] == [1]
+    assert job.lines()[0] == "rank 1 holds up the job: it is in attn (launch 0), in `produce` (attn.py:30)"
+    assert job.lines()[1].startswith("rank 0 is outside recorded kernels, after 1 recorded launch")

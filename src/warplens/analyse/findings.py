@@ -23,11 +23,12 @@ from warplens.analyse.finding import (
     Finding,
     Gain,
 )
-from warplens.analyse.hang import hang_findings, has_hangs
+from warplens.analyse.hang import has_hangs
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.measured_slopes import slope_text, slopes_of
+from warplens.analyse.rank_hangs import rank_findings
 from warplens.analyse.region_purity import RegionPurity, region_purity
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.sm_clock import placement_error, too_small
@@ -101,7 +102,7 @@ def findings(trace: Trace, *, waits_like: str | None = None, given: KnownFacts |
 
 def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings:
     """The same, from answers that may have been computed already."""
-    hung = hang_findings(answers.trace)
+    hung = rank_findings(answers.trace)
     if not answers.trace.of_kind("span").any():
         return Findings(tuple(hung))
     lives = answers.lives

@@ -19,6 +19,9 @@ from warplens.wording import duration, integer, number_ranges, plural
 
 KIND = "hang"
 _MOST_GROUPS = 12
+_OVERDUE, _OVERDUE_NS = 10, 100_000_000
+"""Warps that have been in a place for so many times as long as half of the others there, and for at least so long, are
+a group of their own."""
 _ADVICE = "Look at the first group: the others wait, or do the same."
 
 
@@ -26,7 +29,8 @@ _ADVICE = "Look at the first group: the others wait, or do the same."
 class WarpGroup:
     """Warps that are in the same place. `warps` is as in `HangRecord.running`; times are how long ago in ns.
 
-    `wanted` says that other warps wait for the arrival of some of these.
+    `wanted` says that other warps wait for the arrival of some of these, and `overdue` that they have been there for
+    much longer than other warps that are in the same place.
     """
 
     warps: Mapping[str, str]
@@ -41,11 +45,13 @@ class WarpGroup:
     value_of: str = ""
     values: tuple[float, float] = (0.0, 0.0)
     wanted: bool = False
+    overdue: bool = False
 
 
 @dataclass(frozen=True)
 class Hang:
-    """One launch that did not end, and its warps in groups: those that others wait for first, then the largest."""
+    """One launch that did not end, and its warps in groups: those that others wait for first, then those that have been
+    in their place for much longer than others, then the largest."""
 
     kernel: str
     launch: int
@@ -91,8 +97,13 @@ def _hang(trace: Trace, info: LaunchInfo, record: HangRecord) -> Hang:
         ended = tuple(warp for warp in wait.missing if (one.block, warp) not in running) if wait else ()
         groups.setdefault((one.regions, one.after, one.value_of, wait, ended, sought), []).append(one)
     locations = trace.meta.locations_of(info.kernel)
-    made = [_group(key, some, locations, now) for key, some in groups.items()]
-    made.sort(key=lambda group: (not group.wanted, -group.count))
+    made = [
+        _group(key, part, locations, now, overdue)
+        for key, some in groups.items()
+        for overdue, part in enumerate(_by_age(some, now))
+        if part
+    ]
+    made.sort(key=lambda group: (not group.wanted, not group.overdue, -group.count))
     return Hang(info.kernel, info.launch, info.rank, record, tuple(made))
 
 
@@ -104,7 +115,18 @@ def _barrier_rows_of_kernel(trace: Trace, kernel: str) -> Any:
     return np.flatnonzero(mine & trace.of_kind("value"))
 
 
-def _group(key: tuple[Any, ...], some: Sequence[RunningWarp], locations: Mapping[str, str], now: int) -> WarpGroup:
+def _by_age(some: Sequence[RunningWarp], now: int) -> tuple[list[RunningWarp], list[RunningWarp]]:
+    """Warps in the same place, and those of them that have been there for much longer."""
+    ages = np.array([0 if one.since_ns is None else now - one.since_ns for one in some])
+    old = (ages > _OVERDUE * np.median(ages)) & (ages > _OVERDUE_NS)
+    return [one for one, is_old in zip(some, old, strict=True) if not is_old], [
+        one for one, is_old in zip(some, old, strict=True) if is_old
+    ]
+
+
+def _group(
+    key: tuple[Any, ...], some: Sequence[RunningWarp], locations: Mapping[str, str], now: int, overdue: int
+) -> WarpGroup:
     regions, after, value_of, wait, ended, sought = key
     since = [max(now - one.since_ns, 0) for one in some if one.since_ns is not None]
     values = [one.value for one in some]
@@ -120,6 +142,7 @@ def _group(key: tuple[Any, ...], some: Sequence[RunningWarp], locations: Mapping
         value_of=value_of,
         values=(min(values), max(values)),
         wanted=sought,
+        overdue=bool(overdue),
     )
 
 
@@ -140,7 +163,7 @@ def summary_line(hang: Hang) -> str:
 
 def group_line(group: WarpGroup) -> str:
     """Which warps, where, since when, and what they wait for."""
-    parts = [f"{_where(group)}{_since(group)}"]
+    parts = [f"{where_text(group)}{_since(group)}"]
     if group.wait is not None:
         parts.append(_barrier(group.wait, group.ended_missing))
     if group.value_of:
@@ -161,16 +184,17 @@ def hang_lines(hang: Hang) -> list[str]:
     ]
 
 
-def hang_findings(trace: Trace) -> list[Finding]:
-    """One finding for each launch that did not end."""
+def hang_findings(found: Sequence[Hang], job: str = "") -> list[Finding]:
+    """One finding for each launch that did not end; `job` says what the other ranks do."""
     out = []
-    for hang in hangs(trace):
+    for hang in found:
         first = hang.groups[0] if hang.groups else None
         out.append(
             Finding(
                 KIND,
                 f"This kernel did not end. {summary_line(hang)}."
-                + (f" {group_line(first)}." if first is not None else ""),
+                + (f" {group_line(first)}." if first is not None else "")
+                + job,
                 _ADVICE if len(hang.groups) > 1 else "Find out why the condition that ends this region never holds.",
                 hang.kernel,
                 confidence=HIGH,
@@ -203,7 +227,8 @@ def _shortened(ranges: str, most: int = 8) -> str:
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more ranges" if len(parts) > most else "")
 
 
-def _where(group: WarpGroup) -> str:
+def where_text(group: WarpGroup) -> str:
+    """The innermost region with its line and those around it, or what came last."""
     place = f" ({group.location})" if group.location else ""
     if group.regions:
         around = f" inside `{'` > `'.join(group.regions[:-1])}`" if len(group.regions) > 1 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warplens.analyse.hang import hang_lines, hangs
+from warplens.analyse.rank_hangs import job_lines
 from warplens.record.capture import FULL
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
@@ -42,7 +42,7 @@ _NOUNS = {
 def warnings_of(trace: Trace) -> list[str]:
     """One line per problem that affects the numbers; empty for a clean trace."""
     losses = trace.meta.losses
-    lines = [line for hang in hangs(trace) for line in hang_lines(hang)]
+    lines = job_lines(trace)
     if losses.records_lost:
         full = plural(losses.tracks_full, "warp")
         is_ring = any(info.extra.get(FULL) == "ring" for info in trace.meta.launches)

@@ -117,11 +117,9 @@ class Auto:
     most: int = MOST_MARKS
     coarse: str = ""
     """Instead of classes: `body` for one region around the whole kernel, `loops` for its outermost loops as well."""
-    by_hand: bool = False
-    """Instead of classes: only the marks that the kernel has."""
 
     def __bool__(self) -> bool:
-        return bool(self.classes or self.ranges or self.coarse or self.by_hand)
+        return bool(self.classes or self.ranges or self.coarse)
 
     def wants(self, kind: str) -> bool:
         return kind in self.classes

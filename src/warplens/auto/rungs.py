@@ -20,10 +20,11 @@ most kernels have."""
 @dataclass(frozen=True)
 class Rung:
     """What is marked: classes of operations (`auto`), regions that a warp passes once (`auto.coarse`), or nothing but
-    the life of each warp (`auto` is empty)."""
+    the life of each warp (`auto` is empty), besides the kernel's own marks (`by_hand`)."""
 
     auto: Auto
     left_out: tuple[str, ...] = ()
+    by_hand: bool = False
 
     @property
     def fixed(self) -> bool:
@@ -32,7 +33,7 @@ class Rung:
 
     @property
     def lives_only(self) -> bool:
-        return not self.auto
+        return not self.auto and not self.by_hand
 
     def note(self, problem: str) -> str:
         """Say what is not marked, and why; empty if everything is."""
@@ -48,14 +49,14 @@ class Rung:
 def rungs(auto: Auto, *, keep_marks: bool = False, barriers: bool = False) -> Iterator[Rung]:
     """Yield the rungs from the top. With `keep_marks` the kernel has hand-written marks, which are never dropped: the
     rungs that would drop them are left out. Without `barriers` the kernel has none whose records could be dropped."""
-    rung = Rung(auto)
+    rung = Rung(auto, by_hand=keep_marks)
     yield rung
     for kind in _DROPPED:
         if kind == "edges" and not barriers:
             continue
         if rung.auto.wants(kind) and (len(rung.auto.classes) > 1 or rung.auto.ranges):
             classes = tuple(one for one in rung.auto.classes if one != kind)
-            rung = Rung(replace(rung.auto, classes=classes), (*rung.left_out, kind))
+            rung = replace(rung, auto=replace(rung.auto, classes=classes), left_out=(*rung.left_out, kind))
             yield rung
     if not keep_marks:
         yield from (Rung(Auto(coarse="loops", most=auto.most)), Rung(Auto(coarse="body", most=auto.most)), Rung(Auto()))

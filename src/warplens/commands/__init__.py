@@ -152,3 +152,8 @@ def _print_error(line: str) -> None:
 def entry() -> None:
     """Run the installed `warplens` script."""
     sys.exit(main())
+
+
+def nvcc_entry() -> None:
+    """Run the installed `warplens-nvcc` script, for builds that take the path of a compiler and no arguments."""
+    sys.exit(main(["nvcc", *sys.argv[1:]]))

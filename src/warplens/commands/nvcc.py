@@ -7,6 +7,7 @@ import shutil
 
 import click
 
+from warplens.frontends.kept_ptx.ptx_store import KEEPS_PTX
 from warplens.frontends.nvcc.dryrun import find_nvcc
 from warplens.frontends.nvcc.step_runner import NvccCall
 from warplens.weave.weaving import Weaving
@@ -24,9 +25,16 @@ from warplens.weave.weaving import Weaving
 @click.option(
     "--any-block", is_flag=True, help="Support blocks whose size is not a multiple of 32 threads, at a higher cost."
 )
+@click.option(
+    "--auto",
+    is_flag=True,
+    envvar=KEEPS_PTX,
+    help="Keep the PTX of kernels, so that `warplens run --auto` can mark them where they are loaded as machine code. "
+    "This is the default inside `warplens run --auto`.",
+)
 @click.option("--whole-warps", is_flag=True, help="Assume that blockDim.x is always a multiple of 32.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tuple[str, ...]) -> int:
+def command(named: str | None, any_block: bool, auto: bool, whole_warps: bool, arguments: tuple[str, ...]) -> int:
     """Compile with nvcc and weave the marks of warplens.cuh into the PTX.
 
     ARGUMENTS are passed to nvcc; the include folder of warplens.cuh is added. The program records the same data as
@@ -42,6 +50,7 @@ def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tu
         make NVCC="warplens nvcc"
         cmake -DCMAKE_CUDA_COMPILER_LAUNCHER="warplens;nvcc" ...
         PYTORCH_NVCC="warplens nvcc" python train.py
+        DG_JIT_NVCC_COMPILER=$(which warplens-nvcc) warplens run --auto deep_gemm.py
     """
     if any_block and whole_warps:
         raise click.UsageError("--any-block and --whole-warps cannot be combined")
@@ -50,4 +59,4 @@ def command(named: str | None, any_block: bool, whole_warps: bool, arguments: tu
     if os.environ.get("WARPLENS") == "0" and not any(word.startswith("-DWARPLENS") for word in arguments):
         arguments = (*arguments, "-DWARPLENS=0")
     how = Weaving(store="auto") if any_block else Weaving(store="spread", aligned=whole_warps)
-    return NvccCall(find_nvcc(named), arguments, how).run()
+    return NvccCall(find_nvcc(named), arguments, how, keeps_ptx=auto).run()

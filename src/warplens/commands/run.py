@@ -49,11 +49,11 @@ _PROFILE_OPTIONS = (
     "most_marks",
     "least_occupancy",
     "records_per_warp",
-    "full",
     "clock",
     "granularity",
     "on_hang",
     "mode",
+    "live",
 )
 """Options passed to the profile unchanged."""
 
@@ -181,10 +181,10 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--full",
-    default="stop",
-    show_default=True,
+    default=None,
     metavar="stop|ring",
-    help="When a buffer is full: keep the first records (stop) or the latest (ring).",
+    help="When a buffer is full: keep the first records (stop) or the latest (ring).  "
+    "[default: stop; ring with --live]",
 )
 @click.option(
     "--mode",
@@ -224,6 +224,12 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     default=None,
     metavar="continue|kill",
     help="What to do with the program then.  [default: continue; kill after Ctrl-C or SIGTERM]",
+)
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Show kernels, regions and warps while the program runs, in a browser at the address that is printed; "
+    "`warplens view --live` finds it too. Each record is then stored at its mark, which slows marks down.",
 )
 @merge_variants_option
 @companion_options
@@ -324,6 +330,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: given[name] for name in _PROFILE_OPTIONS},
         **folders,
+        "full": given["full"] or ("ring" if given["live"] else "stop"),
         "launches": _launches(given),
         "overhead": _overhead(given),
         "skip": _skip(given["skip"]),

@@ -1,4 +1,4 @@
-"""`warplens view`: open a trace in the Perfetto UI, or draw it in the terminal."""
+"""`warplens view`: open a trace in the Perfetto UI, draw it in the terminal, or show a program that runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import tempfile
 import webbrowser
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -21,8 +22,14 @@ from warplens.wording import number_ranges
 
 
 @click.command("view")
-@click.argument("trace")
+@click.argument("trace", required=False, default=None)
 @click.option("--terminal", is_flag=True, help="Draw a timeline and histograms in the terminal instead.")
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Show a program that runs now, started with `warplens run --live`; TRACE is the file that it will write, or "
+    "its folder.  [default: the current folder]",
+)
 @click.option(
     "--width",
     type=number_range(int, 40, 1000),
@@ -67,8 +74,9 @@ from warplens.wording import number_ranges
     help="How long to wait for the browser to fetch the trace.",
 )
 def command(
-    trace: str,
+    trace: str | None,
     terminal: bool,
+    live: bool,
     width: int | None,
     rows: int,
     regions: tuple[str, ...],
@@ -77,15 +85,23 @@ def command(
     browser: bool,
     timeout: float,
 ) -> None:
-    """Open TRACE in the Perfetto UI, or draw it in the terminal with --terminal.
+    """Open TRACE in the Perfetto UI, or draw it in the terminal with --terminal; with --live, show a running program.
 
     The Perfetto UI fetches the trace from this machine, through 127.0.0.1:9001. TRACE may also be a .pftrace file, such
     as the merged one of `warplens run --torch`.
     """
+    chosen = regions or sm is not None or block is not None
+    if live:
+        if chosen:
+            raise UsageError("--region, --sm and --block are not supported with --live")
+        _show_live(Path(trace or "."), terminal, width, browser)
+        return
+    if trace is None:
+        raise UsageError("name the TRACE to show, or use --live for a program that runs now")
     if terminal:
         _in_terminal(read_trace(trace), width, rows, regions, sm, block)
         return
-    if regions or sm is not None or block is not None or width is not None:
+    if chosen or width is not None:
         raise UsageError(
             "--region, --sm, --block and --width need --terminal; use the filters of the Perfetto UI instead"
         )
@@ -120,9 +136,37 @@ def _in_terminal(
         console.print(line, style="yellow", markup=False)
 
 
+def _show_live(where: Path, terminal: bool, width: int | None, browser: bool) -> None:
+    from warplens.view.live_address import find_address
+    from warplens.view.live_terminal import follow
+
+    address = find_address(where)
+    if terminal:
+        follow(address.url, stdout(), width)
+        return
+    _open(address.url, urlsplit(address.url).port or 0, browser)
+
+
+def _open(url: str, port: int, browser: bool) -> None:
+    """Open an address of this machine in a browser, or tell how to open it from another machine."""
+    from warplens.view.serve import tunnel_command
+
+    console = stderr()
+    remote = os.environ.get("SSH_CONNECTION", "")
+    if remote:
+        console.print("this is a remote machine; on your local machine, run", markup=False)
+        console.print(f"  {tunnel_command(remote, port)}", soft_wrap=True, markup=False)
+        console.print("and open", markup=False)
+    else:
+        console.print("open", markup=False)
+    console.print(f"  {url}", soft_wrap=True, markup=False)
+    if browser and not remote:
+        webbrowser.open(url)
+
+
 def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
     from warplens.export import export
-    from warplens.view.serve import PerfettoServer, tunnel_command
+    from warplens.view.serve import PerfettoServer
 
     console = stderr()
     made = Path(trace).suffix != ".pftrace"
@@ -139,16 +183,7 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
                 loaded = read_trace(trace)
                 with working(f"writing {file.name}"):
                     export(loaded, file)
-            remote = os.environ.get("SSH_CONNECTION", "")
-            if remote:
-                console.print("this is a remote machine; on your local machine, run", markup=False)
-                console.print(f"  {tunnel_command(remote, server.port)}", soft_wrap=True, markup=False)
-                console.print("and open", markup=False)
-            else:
-                console.print("open", markup=False)
-            console.print(f"  {server.ui_url}", soft_wrap=True, markup=False)
-            if browser and not remote:
-                webbrowser.open(server.ui_url)
+            _open(server.ui_url, server.port, browser)
             console.print("waiting for the Perfetto UI to fetch the trace; press Ctrl-C to stop", markup=False)
             if not server.wait(timeout):
                 instead = (

@@ -45,7 +45,8 @@ class TrackPlaces:
 
 
 def pair_events(rows: DecodedRows, places: TrackPlaces) -> None:
-    """Make a span of each region that one warp began and another of its block ended; the end becomes an instant."""
+    """Make a span of each region that a warp began and a warp of its block ended; the end becomes an instant. A warp
+    that began one ends its own; any other ends the oldest."""
     records = barrier_records(rows)
     words = BarrierWords(rows.value[records])
     starts = records[words.operation == Operation.EVENT_START]
@@ -62,13 +63,13 @@ def pair_events(rows: DecodedRows, places: TrackPlaces) -> None:
     open_starts: dict[tuple[int, ...], list[int]] = {}
     for at in order.tolist():
         waiting = open_starts.setdefault(tuple(key[:, at].tolist()), [])
-        row = int(both[at])
         if not is_end[at]:
-            waiting.append(row)
+            waiting.append(at)
         elif waiting:
-            start = waiting.pop(0)
-            rows.duration[start] = rows.start[row] - rows.start[start]
-    unclosed = [row for waiting in open_starts.values() for row in waiting]
+            own = next((number for number, start in enumerate(waiting) if track[start] == track[at]), 0)
+            start = both[waiting.pop(own)]
+            rows.duration[start] = rows.start[both[at]] - rows.start[start]
+    unclosed = [int(both[at]) for waiting in open_starts.values() for at in waiting]
     rows.kind[starts], rows.kind[ends] = SPAN, INSTANT
     rows.has_value[both] = 0
     rows.open[unclosed] = 1

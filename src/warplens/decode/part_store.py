@@ -167,7 +167,8 @@ def _known_pieces(launches: Sequence[Launch], known: PartStore) -> list[tuple[in
     place = {id(launch.raw): at for at, launch in enumerate(known.sources)}
     found = np.array([place.get(id(launch.raw), -1) for launch in launches], np.int64)
     there = np.flatnonzero(found >= 0)
-    if not len(there) or sum(launches[at].tracks for at in there.tolist()) < sum(launch.tracks for launch in launches) / 2:
+    kept = sum(launches[at].tracks for at in there.tolist())
+    if not kept or kept < sum(launch.tracks for launch in launches) / 2:
         return []
     first = np.append(0, np.flatnonzero((np.diff(there) != 1) | (np.diff(found[there]) != 1)) + 1)
     runs = zip(first.tolist(), [*first[1:].tolist(), len(there)], strict=True)

@@ -31,6 +31,8 @@ class FrontEnd:
     install: str
     needs: tuple[str, ...] = ()
     """Libraries whose front ends it builds on."""
+    marked_by_others: bool = False
+    """Whether its kernels may bring marks that are not of warplens, which are recorded without automatic ones too."""
     oldest: str = ""
     """The oldest version whose kernels can be woven, where it is known."""
     from_cpp: bool = False
@@ -47,6 +49,7 @@ FRONT_ENDS = (
         "Triton and Gluon kernels",
         "triton",
         "pip install 'warplens[triton]'",
+        oldest="3.6",
     ),
     FrontEnd(
         "torch._inductor.runtime.triton_heuristics",
@@ -54,6 +57,14 @@ FRONT_ENDS = (
         "kernels of torch.compile",
         "torch",
         "pip install torch",
+    ),
+    FrontEnd(
+        "helion.runtime.kernel",
+        "warplens.frontends.triton.helion_tuner",
+        "Helion kernels",
+        "helion",
+        "pip install helion",
+        needs=("triton",),
     ),
     FrontEnd("cupy", "warplens.frontends.cupy", "CuPy RawKernel and RawModule", "cupy", "pip install cupy-cuda13x"),
     FrontEnd("cuda.core", "warplens.frontends.cuda_core", "CUDA C++ through NVRTC", "cuda-core", _CUDA),
@@ -74,6 +85,25 @@ FRONT_ENDS = (
         "CuTe DSL kernels",
         "nvidia-cutlass-dsl",
         "pip install 'warplens[cute]'",
+        marked_by_others=True,
+        oldest="4.5.3",
+    ),
+    FrontEnd(
+        "jax._src.compiler",
+        "warplens.frontends.jax_xla",
+        "JAX: Pallas and XLA's own kernels",
+        "jax",
+        "pip install 'jax[cuda13]'",
+        from_cpp=True,
+        tool="ptxas",
+    ),
+    FrontEnd(
+        "warp",
+        "warplens.frontends.nvidia_warp",
+        "NVIDIA Warp kernels",
+        "warp-lang",
+        "pip install warp-lang",
+        from_cpp=True,
     ),
     FrontEnd(
         "tilelang",
@@ -96,7 +126,6 @@ FRONT_ENDS = (
         from_cpp=True,
         tool="tileiras",
     ),
-    FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", "pip install warp-lang"),
 )
 ALWAYS = FrontEnd(
     "warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens", "install gcc"
@@ -121,8 +150,9 @@ def attach(library: str) -> None:
         raise
 
 
-def watch(failed: Callable[[str, WarplensError], None]) -> Callable[[], None]:
+def watch(failed: Callable[[str, WarplensError], None], *, unmarked: bool = True) -> Callable[[], None]:
     """Attach each front end when its library is imported, or now if it is. Return a function that stops watching.
+    Without `unmarked`, only those whose kernels may have marks that are not of warplens.
 
     A front end that refuses must not make the program's own import fail: `failed` is called instead.
     """
@@ -133,4 +163,5 @@ def watch(failed: Callable[[str, WarplensError], None]) -> Callable[[], None]:
         except WarplensError as error:
             failed(library, error)
 
-    return when_imported(dict.fromkeys(_BY_LIBRARY, try_to_attach))
+    wanted = [library for library, one in _BY_LIBRARY.items() if unmarked or one.marked_by_others]
+    return when_imported(dict.fromkeys(wanted, try_to_attach))

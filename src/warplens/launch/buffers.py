@@ -36,7 +36,7 @@ class Buffers:
         self._variants = variants or Variants(options, 0)
         self._ready: list[Variant] = []
         """Variants with launches that have memory and were not made yet."""
-        self.watched = options.watch is not None
+        self.watched = options.copies_while_running
         """Whether records may have to be copied while their kernel runs."""
         self.idle: Callable[[], bool] = lambda: False
         """What the threads that bring records home do where there are none: a little of it per call."""

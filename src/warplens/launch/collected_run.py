@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from warplens.auto.rules import LineCoverage
@@ -22,6 +22,24 @@ class PendingLaunch(Protocol):
     def collect(self) -> Launch: ...
 
 
+@dataclass
+class UnmarkedKernel:
+    """A kernel that could not be marked, and how long its launches took, where some were timed."""
+
+    kernel: str
+    launches: int
+    reason: str
+    library: str = ""
+    """The file that the kernel is compiled into; empty where it was made at run time."""
+    times_ns: list[float] = field(default_factory=list)
+
+    @property
+    def mean_ns(self) -> float | None:
+        """The mean time of a launch; the first one loads code, and does not count if there are others."""
+        warm = self.times_ns[1:] or self.times_ns
+        return sum(warm) / len(warm) if warm else None
+
+
 class CollectedRun:
     """Filled by front ends while a profile runs, read when it ends."""
 
@@ -31,6 +49,8 @@ class CollectedRun:
         self.seen: dict[str, int] = {}
         """Launches of each kernel, recorded or not."""
         self.notes: dict[str, list[str]] = {}
+        self.unmarked: list[UnmarkedKernel] = []
+        """Kernels launched from C++ of which there is no PTX."""
         self.coverage = LineCoverage()
         self.codes: dict[str, tuple[str, MachineCode]] = {}
         """By digest, the kernel's name and machine code of launches that were collected."""

@@ -137,8 +137,11 @@ class _Neighbours:
                 variant.newest = launch.launch
 
 
-def describe_launch(launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: Mapping[str, float]) -> Launch:
-    """The launch as a capture keeps it: `rows` are its tracks with `slots` slots each."""
+def describe_launch(
+    launch: WovenLaunch, rows: Rows, slots: int, written: int, cost: Mapping[str, float], full: str | None = None
+) -> Launch:
+    """The launch as a capture keeps it: `rows` are its tracks with `slots` slots each. `full` says how they lie there,
+    where that is not as on the device."""
     kernel = launch.kernel
     return Launch(
         kernel.name,
@@ -147,7 +150,7 @@ def describe_launch(launch: WovenLaunch, rows: Rows, slots: int, written: int, c
         kernel.regions,
         slots,
         rows.reshape(-1),
-        full=kernel.full,
+        full=full or kernel.full,
         stride=rows.shape[1],
         locations=kernel.locations,
         cost=cost,

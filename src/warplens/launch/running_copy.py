@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from warplens.driver.libcuda import Driver
@@ -14,19 +15,20 @@ STAGING_BYTES = 4 << 20
 class RunningCopy:
     """A stream, an event and pinned memory of one context.
 
-    All are made before the first launch: while a kernel hangs, the driver may not come back from making them. Only one
-    thread may use it at a time, beside those that bring finished launches home.
+    All are made before the first launch: while a kernel hangs, the driver may not come back from making them. Threads
+    take turns; those that bring finished launches home go on meanwhile.
     """
 
     def __init__(self, lib: Driver, context: int) -> None:
         self._lib, self._context, self._stream = lib, context, lib.stream()
         self._copy = SideCopy(lib, self._stream, STAGING_BYTES)
         self._copy.prepare()
+        self._turn = threading.Lock()
 
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Copies are made inside this, in any thread, also while the program captures a graph."""
-        with self._lib.relaxed(), self._lib.inside(self._context):
+        with self._turn, self._lib.relaxed(), self._lib.inside(self._context):
             yield
 
     def rows(self, copy: RowCopy) -> Rows:
@@ -34,7 +36,12 @@ class RunningCopy:
         (rows,) = self._copy.all_rows([copy])
         return rows
 
+    def all_rows(self, copies: Sequence[RowCopy]) -> list[Rows]:
+        """The same for several copies, for which the host waits together."""
+        return self._copy.all_rows(copies)
+
     def release(self) -> None:
-        """Give the pinned memory and the stream back."""
-        self._copy.release()
-        self._lib.destroy_stream(self._stream)
+        """Give the pinned memory and the stream back, after the last copy."""
+        with self._turn:
+            self._copy.release()
+            self._lib.destroy_stream(self._stream)

@@ -12,7 +12,7 @@ from warplens.launch.running_copy import RunningCopy
 from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.woven import WovenLaunch
 from warplens.record.capture import HANG, Launch
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC
+from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.record.running_tracks import HangRecord, pack_tracks
 from warplens.weave.fixed_slots import STORE as FIXED
 from warplens.weave.weaving import capacity_of
@@ -29,22 +29,29 @@ def copy_running(launch: WovenLaunch) -> Launch | None:
         return None
     start = time.perf_counter()
     with copy.inside():
+        if not launch.in_flight:
+            return None
         rows = _rows(copy, launch, 0, HEADER_BYTES)
         headers = rows.view(HEADER).reshape(-1)
         slots = _slots(copy, launch, headers)
         if not launch.in_flight:
             return None
     spent = {**launch.kernel.cost, "finalize_ns": (time.perf_counter() - start) * 1e9}
-    begun = headers["magic"] == TRACK_MAGIC
-    running = headers[begun & (headers["state"] == 0)]
-    record = HangRecord(
-        running=pack_tracks(zip(running["block"].tolist(), running["warp"].tolist(), strict=True)),
-        ended=int((begun & (headers["state"] != 0)).sum()),
-        unstarted=int((~begun).sum()),
-    )
+    record = record_of_running(headers)
     count = slots.shape[1] // SLOT_BYTES
     described = describe_launch(launch, join_slots(rows, slots), count, count, spent)
     return described.noting(extra={**(launch.place or {}), HANG: record.to_json()})
+
+
+def record_of_running(headers: npt.NDArray[np.void]) -> HangRecord:
+    """Which of these tracks are running now."""
+    begun = headers["magic"] == TRACK_MAGIC
+    running = headers[begun & (headers["state"] == TrackState.RUNNING)]
+    return HangRecord(
+        running=pack_tracks(zip(running["block"].tolist(), running["warp"].tolist(), strict=True)),
+        ended=int((begun & (headers["state"] != TrackState.RUNNING)).sum()),
+        unstarted=int((~begun).sum()),
+    )
 
 
 def _slots(copy: RunningCopy, launch: WovenLaunch, headers: npt.NDArray[np.void]) -> Rows:

@@ -74,6 +74,8 @@ class Timings:
 
     def __init__(self) -> None:
         self._variants: dict[int, tuple[Variant, _Times]] = {}
+        self._unmarked: dict[str, list[Timed]] = {}
+        """By name, launches of kernels that cannot be marked."""
         self._nothing: list[Timed] = []
         self._wait: dict[int, int | None] = {}
         """The kernel that keeps the GPU busy, by context."""
@@ -82,12 +84,16 @@ class Timings:
     def begin(self, variant: Variant, stream: int, *, recorded: bool) -> Timed | None:
         """Call right before a launch; None where it is not to be timed."""
         # A trial must learn something from few launches, so the device is kept busy for longer than any host takes.
-        in_trial = not variant.settled
-        if self._off:
-            return None
+        waits = 1 if variant.settled else TRIAL_WAITS
         _, times = self._variants.setdefault(id(variant), (variant, _Times()))
-        known = times.recorded if recorded else times.plain
-        if len(known) >= TIMED_LAUNCHES:
+        return self._begin(times.recorded if recorded else times.plain, stream, waits)
+
+    def begin_unmarked(self, kernel: str, stream: int) -> Timed | None:
+        """As `begin`, for a kernel that cannot be marked and has no variants."""
+        return self._begin(self._unmarked.setdefault(kernel, []), stream)
+
+    def _begin(self, known: list[Timed], stream: int, waits: int = 1) -> Timed | None:
+        if self._off or len(known) >= TIMED_LAUNCHES:
             return None
         try:
             lib = libcuda.driver()
@@ -95,8 +101,8 @@ class Timings:
                 self._keep_busy(lib, stream)
                 self._nothing.append(Timed(self, lib, stream))
                 self._nothing[0].launched()
-            if in_trial or lib.is_idle(stream):
-                self._keep_busy(lib, stream, TRIAL_WAITS if in_trial else 1)
+            if waits > 1 or lib.is_idle(stream):
+                self._keep_busy(lib, stream, waits)
             known.append(Timed(self, lib, stream))
             return known[-1]
         except WarplensError:
@@ -118,6 +124,14 @@ class Timings:
             }
         except WarplensError:
             return {}  # a kernel failed, which others tell
+
+    def unmarked_ns(self, kernel: str) -> list[float]:
+        """How long the timed launches of a kernel took that cannot be marked. Call it when they are over."""
+        try:
+            nothing = min((one.elapsed_ns for one in self._nothing if one.second), default=0.0)
+            return [max(one.elapsed_ns - nothing, 0.0) for one in self._unmarked.get(kernel, ()) if one.second]
+        except WarplensError:
+            return []  # a kernel failed, which others tell
 
     def are_over(self, variant: Variant) -> bool:
         """Return whether the device has finished all launches of a variant that are timed."""

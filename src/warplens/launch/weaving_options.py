@@ -15,6 +15,6 @@ def weaving(options: Options) -> Weaving:
         **select_blocks(options.blocks),  # type: ignore[arg-type]
     )
     delay = options.delay if isinstance(options, DelayOptions) else None
-    # A record that waits in a register is not there when the kernel hangs.
-    store = "now" if options.watch is not None else options.store
+    # A record that waits in a register is not there when the kernel hangs, or when somebody looks.
+    store = "now" if options.copies_while_running else options.store
     return Weaving(full=options.full, clock=options.clock, store=store, mode=options.mode, select=select, delay=delay)

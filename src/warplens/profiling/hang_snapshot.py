@@ -37,7 +37,7 @@ def hanging_launches(
     if not copied:
         return []
     launches = session.launches_so_far(copied)
-    now = host_ns + _clock_offset(launches)
+    now = host_ns + clock_offset(launches)
     return [_at(launch, now) for launch in launches]
 
 
@@ -55,7 +55,7 @@ def _at(launch: Launch, now_ns: int) -> Launch:
     return launch if record is None else launch.noting(extra={HANG: replace(record, now_ns=now_ns).to_json()})
 
 
-def _clock_offset(launches: Sequence[Launch]) -> int:
+def clock_offset(launches: Sequence[Launch]) -> int:
     """What to add to the host's time to get that of the globaltimer. No kernel starts before it was launched, so the
     quickest start is the closest bound."""
     bounds = []

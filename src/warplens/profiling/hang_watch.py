@@ -6,6 +6,7 @@ wait for it. Such calls let other threads run.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -44,7 +45,8 @@ class HangWatch:
     """Watches the launches of one session, from `start` to `stop`.
 
     A launch that was the first of its stream for `options.watch` seconds counts as hanging. `path` is the trace to
-    write, and `save` writes it. `before_end` is called with the exit code before the program is ended; `end` ends it.
+    write, and `save` writes it. `in_job` says that there are other ranks. `before_end` is called with the exit code
+    before the program is ended; `end` ends it.
     """
 
     def __init__(
@@ -54,11 +56,15 @@ class HangWatch:
         rank: int,
         *,
         save: Callable[[Trace, Path], object] = lambda trace, path: trace.save(path, force=True),
+        in_job: bool = False,
         clock: Callable[[], float] = time.monotonic,
         end: Callable[[int], object] = os._exit,
     ) -> None:
         self._session, self._path, self._rank, self._clock, self._end = session, path, rank, clock, end
-        self._save = save
+        self._save, self._in_job = save, in_job
+        self._writing = threading.Lock()
+        self._quiet: tuple[int, float] = (0, self._clock())
+        """How many launches there were, and since when."""
         self._seconds, self._on_hang = session.options.watch, session.options.on_hang
         self._heads = StreamHeads()
         self._told: set[WovenLaunch] = set()
@@ -80,6 +86,8 @@ class HangWatch:
     def profile_ends(self) -> None:
         """The profile is about to wait for its launches, in which the program's signal handlers are gone."""
         self._signals.end_on_sigterm()
+        with self._writing:
+            self._in_job = False  # it writes the whole trace soon
 
     def stop(self) -> None:
         self._closed = True
@@ -104,11 +112,32 @@ class HangWatch:
     def check(self) -> None:
         """Tell of launches that have been waited for long enough, each once."""
         assert self._seconds is not None
-        hung = [(one, waited) for one, waited in self._unfinished() if waited >= self._seconds]
+        unfinished = self._unfinished()
+        if not unfinished:
+            self._check_idle()
+        hung = [(one, waited) for one, waited in unfinished if waited >= self._seconds]
         if all(one in self._told for one, _ in hung):
             return
         if self._tell(hung, "watch") and self._on_hang == KILL:
             self._finish(KILLED)
+
+    def _check_idle(self) -> None:
+        """A rank without a running launch may wait for one that hangs: after a while, let its trace say how far it
+        got."""
+        count, since = self._quiet
+        launches = len(self._session.run.launches_so_far())
+        if launches != count:
+            self._quiet = launches, self._clock()
+        elif launches and self._seconds is not None and self._clock() - since >= self._seconds:
+            self._quiet = launches, math.inf
+            self._write_progress()
+
+    def _write_progress(self) -> None:
+        """Write the trace of the launches so far, for who compares the ranks of a job."""
+        with self._writing, suppress(Exception):
+            launches = self._session.launches_so_far({}) if self._in_job else []
+            if launches and self._path is not None:
+                self._save(trace_of(self._session, launches, self._rank, self._session.options.trace_bytes), self._path)
 
     def _unfinished(self) -> Launches:
         return self._heads.update(self._session.run.launches_so_far(), self._clock())
@@ -121,6 +150,8 @@ class HangWatch:
             time.sleep(_PIECE_S)
             before &= {one for one, _ in self._unfinished()}
         hung = [(one, waited) for one, waited in self._unfinished() if one in before]
+        if not hung and not self._closed:
+            self._write_progress()
         if not hung or self._closed:
             return
         code = 128 + number

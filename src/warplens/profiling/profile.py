@@ -27,6 +27,7 @@ from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
+from warplens.profiling.live_view import LiveView
 from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
@@ -36,7 +37,7 @@ from warplens.session import Session
 from warplens.session.collective_log import CollectiveLog
 from warplens.session.stack import check_free
 from warplens.text import printable
-from warplens.trace.io import save_rank
+from warplens.trace.io import rank_part, save_rank
 from warplens.trace.model import Trace, empty_table
 
 
@@ -67,6 +68,8 @@ class Profile(Session):
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
         self._rank_watch: RankWatch | None = None
+        self.live: LiveView | None = None
+        """With live=True, what shows the kernels while the block runs."""
 
     def reset(self) -> None:
         super().reset()
@@ -114,17 +117,29 @@ class Profile(Session):
         # A program that does not know of warplens may be stopped while a kernel hangs, with or without --watch.
         if self.enabled and (self.options.watch is not None or self.whole_program):
             self.buffers.watched = True
-            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save)
+            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save, in_job=self.job.is_one_of_many)
             self.hang_watch.start()
         if self._rank_watch is not None:
             self._rank_watch.start()
+        if self.enabled and self.options.live:
+            path = self.path
+            if path is not None and self.job.is_one_of_many:
+                path = rank_part(path, self.rank)
+            self.live = LiveView(self, path, self.rank, "" if self.path is None else self.path.stem)
+            self.live.start()
         return self
 
     def _start_front_ends(self) -> None:
         super()._start_front_ends()
-        # A whole program's kernels are counted even where no automatic marks are asked for.
-        if self.enabled and (self.options.changes_any_kernel or self.whole_program):
-            self._stops.append(registry.watch(lambda library, error: self.note(library, str(error))))
+        if self.enabled:
+            # A whole program's kernels are counted even where no automatic marks are asked for.
+            unmarked = self.options.changes_any_kernel or self.whole_program
+
+            def failed(library: str, error: WarplensError) -> None:
+                if unmarked:
+                    self.note(library, str(error))
+
+            self._stops.append(registry.watch(failed, unmarked=unmarked))
 
         if self.enabled:
             self._stops.append(watch_graphs(self))
@@ -143,8 +158,13 @@ class Profile(Session):
                 self._rank_watch.stop()
             self._end(error)
         finally:
+            self._stop_live()
             if watch is not None:
                 watch.stop()
+
+    def _stop_live(self) -> None:
+        if self.live is not None and os.getpid() == self._process:
+            self.live.stop()
 
     def _end(self, error: BaseException | None) -> None:
         if os.getpid() != self._process:
@@ -185,7 +205,8 @@ class Profile(Session):
 
     def _finish(self) -> None:
         decoded = self._background.stop()
-        launches, problems = self.collect()
+        launches, problems = self.collect()  # a kernel that still runs is shown until it ends
+        self._stop_live()
         # The estimates need the headers of all blocks.
         launches = with_estimates(launches, self.note)
         launches = sample_launches(launches, self.options.trace_bytes, self._background.ranked)
@@ -313,6 +334,7 @@ def profile(
     torch: bool | Mapping[str, Any] = False,
     watch: float | None = None,
     on_hang: Literal["continue", "kill"] | None = None,
+    live: bool = False,
     **unknown: NoReturn,
 ) -> Profile:
     """Record the kernels that run inside a `with` block, or inside each call of a decorated function.
@@ -375,6 +397,11 @@ def profile(
                       record is then stored at its mark, as with store="now" (None: off)
     on_hang           what becomes of the program then: "continue" or "kill", which ends it with code 1 (None: continue,
                       but end it if a signal asks it to end and the kernel does not)
+
+    While it runs
+    live              show kernels, regions and warps while the program runs: in a browser, at an address that is
+                      printed, or with `warplens view --live`. Each record is then stored at its mark. full="ring" shows
+                      the latest records of a kernel that runs for long (False: off)
 
     Besides
     verify            look up in the machine code what each region timed, when the trace is saved

@@ -219,6 +219,8 @@ class Session:
             launches, problems = self.run.collect()
             launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()
+            for one in self.run.unmarked:
+                one.times_ns = self.timings.unmarked_ns(one.kernel)
             self.buffers.release()
         numbers = self.variants.numbers()
         return [

@@ -66,6 +66,22 @@ def _placed(trace: Trace, placement: RankPlacement) -> npt.NDArray[np.int64]:
     return start + np.where(launches[at] == trace.numpy("launch"), by, 0)
 
 
+def rebase(trace: Trace, origin_ns: int, launches: Sequence[int]) -> Trace:
+    """The same trace with times that count from `origin_ns` of the globaltimer, and with other numbers for its launches
+    in the order of `meta.launches`."""
+    shift = trace.meta.origin_ns - origin_ns
+    numbers = np.zeros(max((info.launch for info in trace.meta.launches), default=0) + 1, np.int32)
+    numbers[[info.launch for info in trace.meta.launches]] = launches
+    table = _with(
+        trace.spans, start_ns=trace.numpy("start_ns") + shift, launch=numbers[trace.numpy("launch").astype(np.int64)]
+    )
+    infos = [
+        replace(_shifted(info, shift), launch=number)
+        for info, number in zip(trace.meta.launches, launches, strict=True)
+    ]
+    return Trace(table, replace(trace.meta, launches=tuple(infos), origin_ns=origin_ns))
+
+
 def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
     for name, values in columns.items():
         table = table.set_column(table.schema.get_field_index(name), name, to_arrow(values))

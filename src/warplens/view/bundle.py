@@ -37,12 +37,12 @@ def read(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def content_security_policy(scripts: list[str], styles: list[str]) -> str:
-    """A policy that allows only the scripts and styles in the file, and no network access."""
+def content_security_policy(scripts: list[str], styles: list[str], *, connect: str = "'none'") -> str:
+    """A policy that allows only the scripts and styles in the file, and no network access but to `connect`."""
     allowed = " ".join(map(_hash, scripts)), " ".join(map(_hash, styles))
     return (
         f"default-src 'none'; script-src {allowed[0]}; style-src {allowed[1]}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
 
 

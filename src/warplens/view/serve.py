@@ -34,7 +34,7 @@ class PerfettoServer:
         self._name = f"/{secrets.token_urlsafe(12)}/{quote(path.name)}"
         handler = type("Handler", (_Handler,), {"file": path, "name": self._name, "done": self.done})
         try:
-            self._http = _QuietHttpServer(("127.0.0.1", port), handler)
+            self._http = QuietHttpServer(("127.0.0.1", port), handler)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -73,7 +73,9 @@ class PerfettoServer:
         self._http.server_close()
 
 
-class _QuietHttpServer(ThreadingHTTPServer):
+class QuietHttpServer(ThreadingHTTPServer):
+    """Serves this machine only, says nothing, and waits for no client when it ends."""
+
     daemon_threads = True
     block_on_close = False  # a client that never reads would keep the program alive
     allow_reuse_address = True
@@ -110,16 +112,30 @@ class _QuietHttpServer(ThreadingHTTPServer):
         """Ignore connections that the browser closes early."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD requests for one path, from this machine and under a loopback name."""
+class LoopbackHandler(BaseHTTPRequestHandler):
+    """Answers requests from this machine, under a loopback name."""
 
-    server: _QuietHttpServer
-    file: Path
-    name: str
-    done: threading.Event
+    server: QuietHttpServer
     server_version = "warplens"
     sys_version = ""
     timeout = 30
+
+    def is_local(self) -> bool:
+        # DNS rebinding: a page may point its own name at 127.0.0.1; its requests carry that name as Host.
+        port = self.server.origin_port
+        known = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        return self.client_address[0].startswith("127.") and self.headers.get("Host") in known
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Do not log requests."""
+
+
+class _Handler(LoopbackHandler):
+    """Answers GET and HEAD requests for one path."""
+
+    file: Path
+    name: str
+    done: threading.Event
 
     def do_GET(self) -> None:
         self._answer(body=True)
@@ -128,10 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
-        # DNS rebinding: a page may point its own name at 127.0.0.1; its requests carry that name as Host.
-        port = self.server.origin_port
-        known = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        if not self.client_address[0].startswith("127.") or self.headers.get("Host") not in known:
+        if not self.is_local():
             return self.send_error(HTTPStatus.FORBIDDEN)
         if self.path != self.name:
             return self.send_error(HTTPStatus.NOT_FOUND)
@@ -150,9 +163,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.done.set()
         return None
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Do not log requests."""
 
 
 def tunnel_command(connection: str, port: int = PORT, user: str | None = None) -> str:

@@ -25,15 +25,20 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 120, most: int = _MAX
     """Draw rows over time: each cell shows the letter of the region that most warps of the row were in."""
     label_width = max((len(label) for label in rows_of(trace, by).labels), default=0)
     found = strips(trace, by, bins=max(width - label_width - 1, 10))
+    left = len(found.rows.labels) - most
+    more = f"{left:,} more rows; select with --sm N or --block N, or show more with --rows {left + most}"
+    return draw_strips(found, most, more if left > 0 else "")
+
+
+def draw_strips(found: Strips, most: int = _MAX_ROWS, more: str = "") -> RenderableType:
+    """Draw the first `most` rows of strips; `more` says what is left out."""
+    label_width = max(map(len, found.rows.labels), default=0)
     palette = colours(len(found.regions))
     marks = letters(found.regions)
-    shown = list(range(len(found.rows.labels)))[:most]
+    shown = range(min(len(found.rows.labels), most))
     lines = [_ruler(found, label_width), *(_row(found, at, label_width, palette, marks) for at in shown)]
-    left = len(found.rows.labels) - len(shown)
-    if left:
-        lines.append(
-            Text(f"{left:,} more rows; select with --sm N or --block N, or show more with --rows {left + most}", "dim")
-        )
+    if more:
+        lines.append(Text(more, "dim"))
     return Group(*lines, Text(), _legend(found, palette, marks))
 
 

@@ -244,7 +244,7 @@ def test_functions_called_past_python_are_listed_when_they_are_compiled() -> Non
     found = intercepted.Cute(Interceptor(profile))
     options, envar = SimpleNamespace(), SimpleNamespace(disable_file_caching=False)
     dsl = SimpleNamespace(compile_options=options, envar=envar)
-    assert found._compiler(lambda *arguments: function)(dsl) is function
+    assert found._keeper.compiler(found._hand_over, lambda *arguments: function)(dsl) is function
     found._stop()
     assert (dsl.compile_options, envar.disable_file_caching) == (options, False)
     assert profile.seen == {"attention_None": 1}

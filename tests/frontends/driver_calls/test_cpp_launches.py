@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cpp_launches import run_scenario
+from warplens.launch.timing import TIMED_LAUNCHES
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 
@@ -97,11 +98,15 @@ def test_replays_beyond_the_quota_run_plain_while_the_graph_is_there(early: str,
     assert ("run the woven kernel without recording" in told["stderr"]) == (early == "1")
 
 
-def test_machine_code_is_listed_once_with_its_launches() -> None:
+def test_machine_code_is_listed_once_with_its_launches_and_times() -> None:
     told = run_scenario("machine_code")
-    assert told["fired"] == [False, False]
+    assert told["fired"] == [False] * 12
     assert told["stderr"].count("\n") == 1
-    assert "1 kernel (vector_add; 2 launches) unmarked: there is only machine code" in told["stderr"]
+    assert "1 kernel (vector_add; 12 launches) unmarked: there is only machine code" in told["stderr"]
+    (kernel,) = told["unmarked"]
+    assert (kernel["kernel"], kernel["launches"], kernel["library"]) == ("vector_add", 12, "")
+    assert len(kernel["times_ns"]) == TIMED_LAUNCHES, "the others are only counted"
+    assert kernel["reason"].startswith("there is only machine code")
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")

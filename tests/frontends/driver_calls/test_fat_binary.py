@@ -43,6 +43,26 @@ def test_machine_code_alone_has_no_ptx(tmp_path: Path) -> None:
     assert best_ptx(image, "9.0") is None
 
 
+@nvcc
+def test_ptx_for_older_devices_is_not_taken_for_the_code_that_runs(tmp_path: Path) -> None:
+    image = fat_binary(tmp_path, "-gencode", "arch=compute_80,code=compute_80", "-gencode",
+                       "arch=compute_90,code=sm_90")  # fmt: skip
+    with pytest.raises(ValueError, match="its PTX is for compute_80, and this GPU runs its code for sm_90"):
+        best_ptx(image, "9.0")
+    text = best_ptx(image, "10.0")
+    assert text is not None, "machine code for sm_90 does not run there, so the PTX does"
+    assert ".target sm_80" in text
+
+
+@nvcc
+def test_ptx_for_one_architecture_alone_is_not_taken_elsewhere(tmp_path: Path) -> None:
+    image = fat_binary(tmp_path, "-gencode", "arch=compute_90a,code=compute_90a")
+    text = best_ptx(image, "9.0")
+    assert text is not None
+    assert ".target sm_90a" in text
+    assert best_ptx(image, "10.0") is None
+
+
 @pytest.mark.parametrize(
     "image", [b"", b"\x7fELF" + bytes(60), b"PK", struct.pack("<IHHQ", MAGIC, 1, 16, 1 << 40) + bytes(8)]
 )

@@ -24,8 +24,8 @@ extern "C" __global__ void vector_add(const float* a, const float* b, float* c, 
 def library(folder: Path, name: str, text: str, *options: str) -> Path:
     (folder / f"{name}.cu").write_text(text)
     made = folder / f"{name}.so"
-    flags = ["-shared", "-Xcompiler", "-fPIC", "-lineinfo", "-cudart", "static"]
-    command = ["nvcc", *(options or ["-arch=sm_90"]), *flags, str(folder / f"{name}.cu"), "-o", str(made)]
+    flags = ["-shared", "-Xcompiler", "-fPIC", "-cudart", "static"]
+    command = ["nvcc", *(options or ["-arch=sm_90", "-lineinfo"]), *flags, str(folder / f"{name}.cu"), "-o", str(made)]
     subprocess.run(command, check=True, capture_output=True)
     return made
 
@@ -38,6 +38,9 @@ def test_the_kernels_of_a_library_are_found(tmp_path: Path) -> None:
     assert kernels_in_file(str(tmp_path / "two.so"), "8.0") == {}
     plain = library(tmp_path, "plain", SOURCE, "-gencode", "arch=compute_90,code=sm_90")
     assert kernels_in_file(str(plain), "9.0") == {}
+    with_lines = library(tmp_path, "lines", SOURCE, "-gencode", "arch=compute_90,code=sm_90", "-lineinfo")
+    (text,) = kernels_in_file(str(with_lines), "9.0")["vector_add"]
+    assert "ld.global" in text, "ptxas puts the PTX into machine code with line information"
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh", b"\x7fELF\x02" + bytes(200), b"\x7fELF\x01"])

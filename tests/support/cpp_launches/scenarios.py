@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import warplens as wl
 from tests.support.fake_driver import FakeDriver, fake_driver
 from tests.support.vector_add_launch import PTX, Data
 from warplens.driver import call_hooks as hook_file
+from warplens.session import active
 
 U64, AT, INT = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int
 RUN = ctypes.CFUNCTYPE(INT, U64, ctypes.POINTER(ctypes.c_uint32), U64, AT, INT)
@@ -218,9 +221,26 @@ def graph(machine: Machine) -> dict[str, Any]:
 
 
 def machine_code(machine: Machine) -> dict[str, Any]:
+    """Code of which there is no PTX, launched 12 times; with a second argument, into a graph."""
+    unmarked: list[Any] = []
+
     def work() -> None:
         machine.load(b"\x7fELF" + bytes(60))
-        machine.launch()
+        for _ in range(12):
+            machine.launch()
+        unmarked.extend([active()])
+
+    told = profiled(machine, work)
+    return {**told, "unmarked": [asdict(one) for one in unmarked[0].run.unmarked]}
+
+
+def jit(machine: Machine) -> dict[str, Any]:
+    """A program that has a compiler of its own name make a cubin, as DeepGEMM does, and loads what it wrote."""
+    source, compiler, made, arguments = sys.argv[3], sys.argv[4], Path(sys.argv[5]), sys.argv[6:]
+
+    def work() -> None:
+        subprocess.run([compiler, source, "-cubin", "-o", str(made), *arguments], check=True)
+        machine.load(made.read_bytes())
         machine.launch()
 
     return profiled(machine, work)

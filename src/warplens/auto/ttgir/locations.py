@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from warplens.auto.ttgir.generated_lines import written_line
 from warplens.ptx.syntax import unescape
 
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _POSITION = re.compile(r":(\d+):(\d+)")
-_LIBRARY = re.compile(r"[/\\](?:triton[/\\](?:language|experimental|tools|runtime)|torch[/\\]_inductor)[/\\]")
+_LIBRARY = re.compile(
+    r"[/\\](?:triton[/\\](?:language|experimental|tools|runtime)|torch[/\\]_inductor|helion[/\\](?:language|runtime))[/\\]"
+)
 """Library code, whose operations are attributed to the line that called it."""
 
 
@@ -62,7 +65,7 @@ class Locations:
             return []
         position = _POSITION.match(text, string.end())
         if position is not None:
-            return [Frame(unescape(string[1], 16), int(position[1]), int(position[2]))]
+            return [Frame(*written_line(unescape(string[1], 16), int(position[1])), int(position[2]))]
         if text[string.end() :].startswith("("):
             return self._resolve(text[string.end() + 1 : -1], depth + 1)
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ _COLUMNS = [
 ]
 
 
+_UNMARKED_COLUMNS = [
+    ("kernel", lambda one: escape(short(one.kernel))),
+    ("launches", lambda one: f"{one.launches:,}"),
+    ("mean", lambda one: "-" if one.mean_ns is None else duration(one.mean_ns)),
+    ("total", lambda one: "-" if one.mean_ns is None else f"about {duration(one.mean_ns * one.launches)}"),
+    ("in", lambda one: escape(one.library or "code made at run time")),
+]
+"""Only some launches are timed, so their sum is not known."""
 _SAMPLED_COLUMN = ("blocks", lambda one: "all" if one.sample is None else percent(one.sample["share"]))
 
 
@@ -98,6 +107,8 @@ def describe(
             console.print("each record was stored at its mark (--watch); the slowdown includes what that costs")
         for line in warnings_of(trace):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+    if profile.run.unmarked:
+        console.print(table("kernels without marks", _UNMARKED_COLUMNS, profile.run.unmarked, spare=("in",)))
     left = unmarked(trace, profile.seen, profile.notes)
     if left and len(trace):
         console.print(f"{plural(len(left), 'kernel')} ran without marks:")
@@ -151,6 +162,7 @@ def document(
         "sample": sample_share(trace.meta.launches),
         "cold_launches_left_out": profile.cold_launches,
         "unmarked": unmarked(trace, profile.seen, profile.notes),
+        "unmarked_kernels": [asdict(one) | {"mean_ns": one.mean_ns} for one in profile.run.unmarked],
         "notes": profile.notes,
         "warnings": warnings_of(trace) if len(trace) else [],
         "problem": str(problem) if problem is not None else None,

@@ -7,10 +7,11 @@ from typing import Any
 from triton.language import core
 
 from warplens.errors import UsageError
-from warplens.triton import async_begin, async_end
 from warplens.triton import begin as enter_scope
 from warplens.triton import end as exit_scope
+from warplens.triton import end_event as end_named_event
 from warplens.triton import region as scope
+from warplens.triton import start_event as start_named_event
 
 __all__ = [
     "allocate_event",
@@ -27,7 +28,8 @@ SEMANTICS = ("triton", "gluon")
 
 
 class ProtonEvent(core.base_value):  # type: ignore[misc]
-    """A span that one place begins and another one ends. It is a name, and leaves no value in the kernel."""
+    """A span that one place begins and another one ends, in the same warp or another one of the block. It is a name,
+    and leaves no value in the kernel."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,18 +65,18 @@ class ProtonEventType(core.base_type):  # type: ignore[misc]
 
 
 def allocate_event(name: Any, _semantic: Any = None) -> ProtonEvent:
-    """An event: a span that one place begins and another one ends."""
+    """An event: a span that one place begins and another one ends, perhaps in another warp."""
     return ProtonEvent(core._unwrap_if_constexpr(name))
 
 
 def start_event(event: ProtonEvent, _semantic: Any = None) -> None:
     """Begin of an event."""
-    async_begin(event.name, _semantic=_semantic)
+    start_named_event(event.name, _semantic=_semantic)
 
 
 def end_event(event: ProtonEvent, _semantic: Any = None) -> None:
     """End of an event."""
-    async_end(event.name, _semantic=_semantic)
+    end_named_event(event.name, _semantic=_semantic)
 
 
 for _function in (allocate_event, start_event, end_event):

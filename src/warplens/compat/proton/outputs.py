@@ -59,9 +59,10 @@ def _events(session: InstrumentationSession, log: LaunchLog, trace: Trace, origi
     region = regions[rows][order].tolist()
     depth = trace.numpy("depth")[rows][order].tolist()
     shift = trace.meta.origin_ns - origin
+    other_warps = _other_warps(trace, rows[order])
     for at, launch in enumerate(taken["launch"]):
         kernel, arguments = about[launch]
-        yield {
+        event = {
             "name": names[region[at]],
             "cat": kernel,
             "ph": "X",
@@ -71,6 +72,38 @@ def _events(session: InstrumentationSession, log: LaunchLog, trace: Trace, origi
             "dur": length[at] / 1000,
             "args": {**arguments, "cycles": cycles[at]},
         }
+        if at in other_warps:
+            yield from _endpoints(event, other_warps[at], (launch << 40) + at)
+        else:
+            yield event
+
+
+def _other_warps(trace: Trace, rows: Any) -> dict[int, int]:
+    """The warp that ended each event of `rows`, by its place there, where it is not the one that began it. An instant
+    stands where an event ended."""
+    ends: dict[tuple[int, ...], list[int]] = {}
+    instants = np.flatnonzero(trace.of_kind("instant"))
+    if not len(instants):
+        return {}
+    same = [trace.numpy("launch"), trace.numpy("block"), trace.codes("region")[0]]
+    warps, cycles = trace.numpy("warp"), trace.numpy("start_cycle")
+    for row in instants:
+        ends.setdefault((*(int(one[row]) for one in same), int(cycles[row])), []).append(int(warps[row]))
+    found = {}
+    lengths = trace.numpy("dur_cycles")
+    for at, row in enumerate(rows):
+        warp = int(warps[row])
+        waiting = ends.get((*(int(one[row]) for one in same), int(cycles[row] + lengths[row])), [])
+        if waiting and warp not in waiting:
+            found[at] = waiting.pop(0)
+    return found
+
+
+def _endpoints(event: dict[str, Any], warp: int, flow: int) -> Iterator[dict[str, Any]]:
+    """An event that ended in another warp: a point in each, and an arrow between them."""
+    both = {**event, "cat": "flow", "dur": 0, "bind_id": flow}
+    yield {**both, "flow_out": True}
+    yield {**both, "tid": f"warp {warp} (line 0)", "ts": event["ts"] + event["dur"], "flow_in": True}
 
 
 def _about(
@@ -78,6 +111,8 @@ def _about(
 ) -> tuple[str, dict[str, Any]]:
     stack = call_stack(session, launch, log.find(launch.kernel, launch.extra.get(HOST_NS, 0)))
     return stack[-1], {
+        "Init Time (ns)": trace.meta.origin_ns + launch.begin_ns,
+        "Post Final Time (ns)": trace.meta.origin_ns + launch.end_ns,
         "Finalization Time (ns)": launch.cost.get("finalize_ns", 0.0),
         "Frequency (MHz)": trace.meta.clock.mhz_mean,
         "call_stack": ["ROOT", *stack],

@@ -144,6 +144,15 @@ def cache_plain_kernels_apart(on: bool) -> None:
     """Let Triton compile kernels anew for a session, as programs written for Proton expect."""
     import triton
 
-    # From 3.9 on, this setting would drop the user's maxnreg.
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9):
         triton.knobs.compilation.instrumentation_mode = "warplens" if on else ""
+        return
+    # From 3.9 on, that setting would drop the user's maxnreg; but a hook is part of the key of Triton's caches.
+    runtime = triton.knobs.runtime
+    if runtime.add_stages_inspection_hook is (None if on else _own_key):
+        runtime.add_stages_inspection_hook = _own_key if on else None
+
+
+def _own_key(*stages: object) -> tuple[str, str]:
+    """A hook of Triton's compiler that changes nothing."""
+    return "warplens", "warplens"

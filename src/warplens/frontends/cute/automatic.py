@@ -1,17 +1,13 @@
-"""The CuTe DSL: functions compiled inside the profile keep their PTX, and the kernels they launch get their twins."""
+"""The CuTe DSL: functions compiled inside the profile keep their PTX, and the kernels they launch get their twins, with
+automatic marks, marks of IKET and marks of `warplens.compat.iket`."""
 
 from __future__ import annotations
 
-import copy
 import functools
-import hashlib
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,16 +15,19 @@ from warplens.driver.call_hooks import passing
 from warplens.driver.libcuda import driver
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.cute.host_code import Host, Launch, shape_of
+from warplens.frontends.cute.kept_ptx import PtxKeeper, has_iket_on, text_of, wrap_method
 from warplens.frontends.cute.requirement import require_cute
 from warplens.frontends.driver_calls.frontend import why_not
 from warplens.frontends.driver_calls.loaded_code import remember_ptx
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
-from warplens.frontends.intercept.woven_module import Twin, Unavailable
-from warplens.ptx.symbols import plain_name, remember
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, has_marks
+from warplens.ptx.symbols import plain_name
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import parse
 from warplens.session import Session
+from warplens.weave.iket_marks import with_iket_marks
 
 _HAND_MARK = "wl_lead"
 """The register that every kernel with `wlc.kernel` declares."""
@@ -38,11 +37,12 @@ _FAILED = 999
 
 @dataclass(frozen=True)
 class _Program:
-    """A compiled function: its kernels, its PTX, and its second engine or why there is none."""
+    """A compiled function: its kernels, its PTX, and its second engine or why there is none; None where none is needed,
+    because its kernels have no marks and nobody asked for automatic ones."""
 
     symbols: tuple[str, ...]
     text: str | None
-    host: Host | Unavailable
+    host: Host | Unavailable | None
 
 
 class Cute:
@@ -50,69 +50,25 @@ class Cute:
 
     def __init__(self, launches: Interceptor) -> None:
         self.launches, self.running = launches, True
-        self.folder = Path(tempfile.mkdtemp(prefix="warplens-cute-"))
+        self.automatic = bool(launches.session.options.marks)
+        self._keeper = PtxKeeper(lambda dsl: self.running and (self.automatic or has_iket_on(dsl)))
         self._programs: WeakKeyDictionary[Any, _Program] = WeakKeyDictionary()
         self._call = threading.local()
 
     def install(self) -> list[Callable[[], None]]:
         from cutlass.base_dsl.jit_executor import JitExecutor
-        from cutlass.cutlass_dsl import CuTeDSL
         from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
-        hooks = ((CuTeDSL, "_func", self._compiler), (CuTeDSL, "mangle_name", self._namer),
-                 (JitExecutor, "run_compiled_program", self._runner))  # fmt: skip
         for function in list(instances(CudaDialectJitCompiledFunction)):
             if _is_tvm_ffi(function):
                 _remember(function)
-        return [*(_wrap(*hook) for hook in hooks), self._stop]
+        runner = wrap_method(JitExecutor, "run_compiled_program", self._runner)
+        return [self._keeper.install(self._hand_over), runner, self._stop]
 
     def _stop(self) -> None:
         self.running = False
         self._programs.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _compiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def compile_function(dsl: Any, *arguments: Any, **named: Any) -> Any:
-            plain = dsl.compile_options
-            if not self.running or "apply_envar_settings" in vars(plain):
-                # The profile is over, or this is a function that is traced into the one being compiled.
-                return original(dsl, *arguments, **named)
-            kept = dsl.compile_options = self._keeping(plain)
-            cached, dsl.envar.disable_file_caching = dsl.envar.disable_file_caching, True
-            try:
-                result = original(dsl, *arguments, **named)
-            finally:
-                dsl.envar.disable_file_caching = cached
-                if dsl.compile_options is kept:
-                    dsl.compile_options = plain
-            self._hand_over(result)
-            return result
-
-        return compile_function
-
-    def _keeping(self, plain: Any) -> Any:
-        """Options that also ask for line information and for the PTX, unless the program keeps that itself; for a
-        function of TVM-FFI also for the machine code, by which its kernels are known when they are loaded."""
-        from cutlass.base_dsl.compiler import GenerateLineInfo, GPUArch, KeepCUBIN, KeepPTX
-
-        options = copy.deepcopy(plain)
-
-        def apply_envar_settings(envar: Any, function_name: str) -> None:
-            type(options).apply_envar_settings(options, envar, function_name)
-            if not getattr(envar, "loc_tracebacks", None):  # whole call stacks and line information crash the DSL
-                options.options[GenerateLineInfo].value = True
-            path = self.folder / hashlib.sha256(function_name.encode()).hexdigest()[:16]
-            arch = options.options[GPUArch].value or envar.arch
-            keep, keep_code = options.options[KeepPTX], options.options[KeepCUBIN]
-            if not keep.value:
-                keep.value, keep.dump_path = True, str(path)
-                keep.full_ptx_path = f"{path}.{arch}.ptx"
-            if getattr(options, "enable_tvm_ffi", False) and not keep_code.value:
-                keep_code.value, keep_code.dump_path = True, str(path)
-                keep_code.full_cubin_path = f"{path}.{arch}.cubin"
-
-        options.apply_envar_settings = apply_envar_settings
-        return options
+        self._keeper.close()
 
     def _hand_over(self, function: Any) -> None:
         """Functions that other code than the DSL's executor calls: the driver's hooks see their launches."""
@@ -120,26 +76,17 @@ class Cute:
         if not by_tvm_ffi and not type(function).__name__.startswith("CutlassCall"):
             return
         reason = why_not() if by_tvm_ffi else "the DSL's own call interface passes Python by"
+        if not self.automatic:
+            reason = reason or "such calls are followed with automatic marks only; give auto= (--auto)"
         if not reason and not _remember(function):
             reason = "the DSL did not keep its machine code"
         for symbol in function.kernel_info or () if reason else ():
             way = "TVM-FFI" if by_tvm_ffi else "C"
             self.launches.refuse(plain_name(symbol), Unavailable(f"it is called by {way}, past Python: {reason}"))
 
-    def _namer(self, original: Callable[..., str]) -> Callable[..., str]:
-        """Kernels are called by their function, after its class where it is a method."""
-
-        def mangle_name(dsl: Any, name: str, arguments: Any, signature: Any) -> str:
-            made = original(dsl, name, arguments, signature)
-            method = next(iter(signature.parameters), "") == "self" and arguments
-            remember(made, f"{type(arguments[0]).__name__}.{name}" if method else name)
-            return made
-
-        return mangle_name
-
     def _runner(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def run_compiled_program(executor: Any, exe_args: list[Any]) -> Any:
-            host = self._host(executor.jit_module, exe_args) if self.running else None
+            host = self._host(getattr(executor, "jit_module", None), exe_args) if self.running else None
             with passing():  # what is launched here is counted here
                 if host is None:
                     return original(executor, exe_args)
@@ -157,21 +104,25 @@ class Cute:
         """The second engine of the function that loaded `module`; None where the plain one runs."""
         if not getattr(module, "cuda_library", None):
             return None
+        if not self.automatic and not PtxKeeper.kept:
+            return None  # looking for the function of a module takes long, and none can have marks
         program = self._programs.get(module)
         if program is None:
             program = self._programs[module] = self._program(module)
         if program.text is None and _takes_buffer(exe_args):
             return None
-        if isinstance(program.host, Host):
-            return program.host
-        for symbol in program.symbols:
-            self.launches.refuse(plain_name(symbol), program.host)
-        return None
+        if isinstance(program.host, Unavailable):
+            for symbol in program.symbols:
+                self.launches.refuse(plain_name(symbol), program.host)
+            return None
+        return program.host
 
     def _program(self, module: Any) -> _Program:
         function = _function_of(module)
-        text = _text_of(function)
+        text = text_of(function)
         symbols = tuple(getattr(function, "kernel_info", None) or (module.execution_args.function_name,))
+        if not self.automatic and not any(_has_inert_marks(text or "", symbol) for symbol in symbols):
+            return _Program(symbols, text, None)
         try:
             if function is None or function.ir_module is None:
                 raise Unavailable("only its machine code is left; compile it inside the profile")
@@ -187,6 +138,8 @@ class Cute:
             symbol, function, shape = lib.name_of(kernel, "Kernel"), lib.kernel_function(kernel), shape_of(config)
             if text is not None and _has_hand_marks(text, symbol):
                 return plain(config, kernel, arguments)
+            if not self.automatic and not _has_inert_marks(text or "", symbol):
+                return plain(config, kernel, arguments)
 
             def woven(twin: Twin, pointer: int) -> int:
                 given = Arguments(arguments, len(lib.parameter_sizes(function)), pointer)
@@ -200,27 +153,13 @@ class Cute:
             return _FAILED
 
 
-def _wrap(kind: type, name: str, make: Callable[[Any], Any]) -> Callable[[], None]:
-    """Put a method in the place of another, and give what takes it away, unless somebody has put theirs on top."""
-    owner = next(one for one in kind.__mro__ if name in vars(one))
-    original = vars(owner)[name]
-    new = functools.wraps(original)(make(original))
-    setattr(owner, name, new)
-
-    def undo() -> None:
-        if vars(owner)[name] is new:
-            setattr(owner, name, original)
-
-    return undo
-
-
 def _is_tvm_ffi(function: Any) -> bool:
     return "tvm_ffi" in type(function).__module__
 
 
 def _remember(function: Any) -> bool:
     """Let the driver's hooks know the PTX of a function's kernels. Return whether that is possible."""
-    code, text = getattr(function, "__cubin__", None), _text_of(function)
+    code, text = getattr(function, "__cubin__", None), text_of(function)
     if not isinstance(code, bytes) or text is None:
         return False
     remember_ptx(code, functools.partial(_unmarked_ptx, text))
@@ -240,12 +179,6 @@ def _function_of(module: Any) -> Any:
     return next((item for item in instances(CudaDialectJitCompiledFunction) if item.jit_module is module), None)
 
 
-def _text_of(function: Any) -> str | None:
-    """The PTX that was kept; where there is no such file the DSL has its path instead."""
-    text = (getattr(function, "__ptx__", None) or "").partition("\0")[0]
-    return text if ".version" in text else None
-
-
 def _ptx(text: str | None) -> str:
     if text is None:
         raise Unavailable(
@@ -263,6 +196,15 @@ def _has_hand_marks(text: str, symbol: str) -> bool:
     return any(entry.name == symbol and _HAND_MARK in entry.text() for entry in parse(text).entries)
 
 
+@functools.lru_cache(maxsize=256)
+def _has_inert_marks(text: str, symbol: str) -> bool:
+    """Whether a kernel has marks that become records only when it is woven: those of IKET and its drop-in."""
+    try:
+        return has_marks(with_iket_marks(text), symbol)
+    except PtxError:
+        return True  # the launch says what is wrong with them
+
+
 def _takes_buffer(exe_args: list[Any]) -> bool:
     """Whether a `wlc.buffer` is among the arguments of a function."""
     buffers = sys.modules.get("warplens.frontends.cute.buffer_argument")
@@ -272,4 +214,4 @@ def _takes_buffer(exe_args: list[Any]) -> bool:
 def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     require_cute()
-    return intercepted("cutlass", lambda launches: Cute(launches).install())(running)
+    return intercepted("cutlass", lambda launches: Cute(launches).install(), by_hand=True)(running)

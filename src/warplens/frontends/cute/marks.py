@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutlass import Float64, Int32, Int64, Uint32, Uint64
-from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric
+from cutlass._mlir import ir
+from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric, as_numeric
 
 from warplens.errors import UsageError
 from warplens.frontends.cute import record_ptx
@@ -34,7 +35,7 @@ class region:
     """`with region("load"):` marks the begin and the end of its body."""
 
     def __init__(self, name: str) -> None:
-        self.name = _name(name, "wlc.region")
+        self.name = mark_name(name, "wlc.region")
 
     def __enter__(self) -> None:
         begin(self.name)
@@ -46,11 +47,11 @@ class region:
 
 def value(name: str, v: Any) -> None:
     """Record the scalar `v`, a number known at compile time or a value of the kernel."""
-    text = _name(name, "wlc.value")
+    text = mark_name(name, "wlc.value")
     recording = current(f"wlc.value({text!r})")
     if not recording.enabled:
         return
-    operand, constraint, kind = _scalar(text, v)
+    operand, constraint, kind = scalar(text, v)
     word = word0(Kind.VALUE, recording.region(text), kind)
     emit(record_ptx.value(word, kind, recording.full, narrow=constraint == "r"), [operand], constraint)
 
@@ -109,20 +110,20 @@ class Token:
 
 def async_begin(name: str, tag: Any = 0) -> Token:
     """Begin of a span that another place ends; `tag` (0..31) tells spans of one name that overlap apart."""
-    token = Token(_name(name, "wlc.async_begin"), _tag(name, tag))
+    token = Token(mark_name(name, "wlc.async_begin"), _tag(name, tag))
     _fly(Kind.ASYNC_BEGIN, token, begins=True)
     return token
 
 
 def async_end(which: Token | str, tag: Any = 0) -> None:
     """End of the span that gave this token, or of the span `which` with the same `tag`."""
-    token = which if isinstance(which, Token) else Token(_name(which, "wlc.async_end"), _tag(which, tag))
+    token = which if isinstance(which, Token) else Token(mark_name(which, "wlc.async_end"), _tag(which, tag))
     _fly(Kind.ASYNC_END, token, ends=True)
 
 
 def _barrier(operation: Operation, name: str, barrier: Any, parity: Any = 0) -> None:
     what = f"wlc.{operation.name.lower()}"
-    text = _name(name, what)
+    text = mark_name(name, what)
     recording = current(f"{what}({text!r})")
     if not recording.enabled:
         return
@@ -148,7 +149,7 @@ def _whole_number(name: str, v: Any) -> Any:
 
 def _mark(kind: Kind, name: str, **edge: bool) -> None:
     what = f"wlc.{kind.name.lower()}"
-    text = _name(name, what)
+    text = mark_name(name, what)
     recording = current(f"{what}({text!r})")
     if recording.enabled:
         recording.record(word0(kind, recording.region(text, **edge)))
@@ -166,7 +167,7 @@ def _fly(kind: Kind, token: Token, **edge: bool) -> None:
     emit(record_ptx.records(["$0"], recording.full), [word.ir_value()], "r")
 
 
-def _name(name: Any, what: str) -> str:
+def mark_name(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name:
         raise UsageError(f"{what}: the name must be a string known at compile time, not {_shown(name)}")
     return name
@@ -182,8 +183,13 @@ def _tag(name: str, tag: Any) -> Any:
     return Int32(tag)
 
 
-def _scalar(name: str, v: Any) -> tuple[Any, str, ValueType]:
-    """`v` as an operand, of 32 bits if it is a small integer and else of 64; its constraint; and how it reads."""
+def scalar(name: str, v: Any) -> tuple[Any, str, ValueType]:
+    """`v` as an operand, of 32 bits if it is a small integer and else of 64; its constraint; and how it reads.
+
+    A pointer counts as its address.
+    """
+    v = v.toint() if hasattr(v, "toint") else v
+    v = as_numeric(v) if isinstance(v, ir.Value) else v
     if isinstance(v, (bool, int)):
         return Int64(int(v)).ir_value(), "l", ValueType.I64
     if isinstance(v, float):

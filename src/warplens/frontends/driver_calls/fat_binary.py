@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ _ENTRY = struct.Struct("<HHIQIIIIIIQQQ")
 """Kind, version, header size, padded size, compressed size, and four that are not used, then the architecture."""
 _PTX, _MACHINE_CODE = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000
+_TARGET = re.compile(r"^\s*\.target\s+sm_\d+([af]?)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,22 @@ def ptx_entries(image: bytes) -> list[FatBinaryEntry]:
     return [entry for entry in _entries(image) if entry.kind == _PTX]
 
 
-def machine_codes(image: bytes) -> list[bytes]:
-    """Every machine code of a fat binary that can be read; none where the image is something else."""
+def machine_codes(image: bytes, capability: str) -> list[bytes]:
+    """Every machine code of a fat binary that this device can run, the one that it does run first; none where the
+    image is something else."""
     found = []
-    for entry in _entries(image):
-        if entry.kind == _MACHINE_CODE:
-            with suppress(ValueError):
-                found.append(entry.content())
+    for entry in _usable_codes(image, capability):
+        with suppress(ValueError):
+            found.append(entry.content())
     return found
+
+
+def _usable_codes(image: bytes, capability: str) -> list[FatBinaryEntry]:
+    """Machine code runs on devices of its own major number, and of its minor number or a newer one."""
+    device = _number(capability)
+    codes = [entry for entry in _entries(image) if entry.kind == _MACHINE_CODE]
+    usable = [entry for entry in codes if entry.arch // 10 == device // 10 and entry.arch <= device]
+    return sorted(usable, key=lambda entry: -entry.arch)
 
 
 def _entries(image: bytes) -> Iterator[FatBinaryEntry]:
@@ -79,8 +89,27 @@ def _entries(image: bytes) -> Iterator[FatBinaryEntry]:
 
 
 def best_ptx(image: bytes, capability: str) -> str | None:
-    """The PTX that a device of this compute capability can run: the newest one; None where there is none."""
+    """The PTX that a device of this compute capability can run: the newest one; None where there is none.
+
+    Raises ValueError where it cannot be read, or is older than the machine code that the device runs: sources often
+    have other code for older devices.
+    """
+    device = _number(capability)
+    texts = sorted((entry for entry in ptx_entries(image) if entry.arch <= device), key=lambda entry: -entry.arch)
+    for entry in texts:
+        text = entry.text()
+        target = _TARGET.search(text)
+        suffix = target[1] if target else ""
+        if (suffix == "a" and entry.arch != device) or (suffix == "f" and entry.arch // 10 != device // 10):
+            continue
+        codes = _usable_codes(image, capability)
+        if codes and codes[0].arch > entry.arch:
+            raise ValueError(f"its PTX is for compute_{entry.arch}, and this GPU runs its code for sm_{codes[0].arch}")
+        return text
+    return None
+
+
+def _number(capability: str) -> int:
+    """90 for "9.0"."""
     major, _, minor = capability.partition(".")
-    device = int(major) * 10 + int(minor or 0)
-    usable = [entry for entry in ptx_entries(image) if entry.arch <= device]
-    return max(usable, key=lambda entry: entry.arch).text() if usable else None
+    return int(major) * 10 + int(minor or 0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+import os
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
@@ -17,23 +18,33 @@ from warplens.frontends.driver_calls.loaded_code import (
     compiled_again,
     expects_hand_marks,
     home_of,
-    is_known_without_ptx,
     ptx_source,
 )
+from warplens.frontends.driver_calls.unmarked_kernels import SUBJECT, UnmarkedKernels
 from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
-from warplens.frontends.intercept.woven_module import Twin, source_name
+from warplens.frontends.intercept.woven_module import Twin, has_marks, source_name
+from warplens.frontends.kept_ptx.ptx_store import KEEPS_PTX
 from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import parse
 from warplens.record.capture import Dim3
 from warplens.session import Session
-from warplens.weave.mark_comments import PREFIX
-from warplens.wording import plural
 
-SUBJECT = "C++ launches"
-"""The subject of notes about all of them."""
+_tuning = 0
+"""How many compilers are at work that may launch kernels to time them."""
+
+
+@contextmanager
+def tuning_in_cpp() -> Iterator[None]:
+    """Leave every launch alone inside the block, in whichever thread it is made: somebody may time it."""
+    global _tuning
+    _tuning += 1
+    try:
+        yield
+    finally:
+        _tuning -= 1
 
 
 class _WovenFailed(WarplensError):
@@ -56,15 +67,18 @@ class DriverCalls:
         """By graph, the executable that was made of it."""
         self._closed: dict[int, Variant] = {}
         """By number of the hooks' counter, variants whose launches are only counted."""
-        self._machine_code: dict[tuple[str, str], dict[str, int]] = {}
-        """By library and reason: kernels that cannot be had as PTX, with the number of their counter."""
+        self._unmarked = UnmarkedKernels(self.session, hooks)
+        self._without_ptx: dict[Hashable, WithoutPtx] = {}
+        """Why kernels cannot be had as PTX."""
 
     def install(self) -> list[Callable[[], None]]:
         self.hooks.reopen()
-        return [self._settle, self.hooks.listen(self._answer)]
+        return [self._settle, self.hooks.listen(self._answer), _keep_ptx()]
 
     def _answer(self, call: DriverCall) -> None:
         """Answer one call. No error may leave: the plain call is made where this did not make any."""
+        if _tuning and call.kind == CallKind.LAUNCH:
+            return
         try:
             lib = driver()
             if self.hooks.answers_elsewhere and call.context:
@@ -112,7 +126,7 @@ class DriverCalls:
         try:
             kernel = self._kernel(call, origin)
         except WithoutPtx as reason:
-            self._leave(call, origin, reason)
+            self._unmarked.launch(call, _name_of(call.function, origin), home_of(origin), str(reason))
             return
         shape = self._shape(kernel, call)
         variant = self.launches.variant(kernel, shape)
@@ -145,12 +159,18 @@ class DriverCalls:
         found = self._kernels.get(key)
         if found is not None:
             return found
+        if key in self._without_ptx:
+            raise self._without_ptx[key].with_traceback(None)
         lib = driver()
         symbol, is_kernel = _symbol_of(call.function, origin)
         function = lib.kernel_function(call.function) if is_kernel else call.function
-        text, name = ptx_source(origin, symbol, lib.device().capability), f"{plain_name(symbol)}.cu"
-        again = compiled_again(origin, symbol)
-        assemble = None if again is None else again.assemble
+        capability = lib.device().capability
+        try:
+            text, again = ptx_source(origin, symbol, capability), compiled_again(origin, symbol, capability)
+        except WithoutPtx as reason:
+            self._without_ptx[key] = reason
+            raise
+        name, assemble = f"{plain_name(symbol)}.cu", None if again is None else again.assemble
         found = PlainKernel(
             symbol, function, lambda: source_name(text(), name), _code_of(origin),
             packed or assemble is not None, assemble,
@@ -164,9 +184,9 @@ class DriverCalls:
         if key not in self._by_hand:
             symbol, _ = _symbol_of(call.function, origin)
             wanted = self.session.options.wants_kernel(plain_name(symbol))
-            again = compiled_again(origin, symbol) if wanted else None
+            again = compiled_again(origin, symbol, driver().device().capability) if wanted else None
             self._by_hand[key] = False
-            self._by_hand[key] = again is not None and PREFIX in again.text()
+            self._by_hand[key] = again is not None and has_marks(again.text(), symbol)
         return self._by_hand[key]
 
     def _shape(self, kernel: PlainKernel, call: DriverCall) -> Shape:
@@ -190,32 +210,24 @@ class DriverCalls:
             self._parameters[key] = len(driver().parameter_sizes(kernel.function))
         return self._parameters[key]
 
-    def _leave(self, call: DriverCall, origin: HandleOrigin | None, reason: WithoutPtx) -> None:
-        """Show no more launches of a kernel without PTX; say so once for all kernels of its library."""
-        symbol = ""
-        with suppress(WarplensError):
-            symbol, _ = _symbol_of(call.function, origin)
-        name, number = plain_name(symbol or "unknown kernel"), self.hooks.close(call.function, None)
-        kernels = self._machine_code.setdefault((home_of(origin), str(reason)), {})
-        kernels[name] = number
-        if self.session.counts_all:
-            self.session.saw(name)
-            self.session.run.notes.setdefault(name, []).append(f"runs unmarked: {reason}")
-
     def _settle(self) -> None:
         """Add up what was only counted, and say which libraries have no PTX."""
         for number, variant in self._closed.items():
             variant.launches += self.hooks.count(number)
-        for (home, reason), kernels in self._machine_code.items():
-            for name, number in kernels.items() if self.session.counts_all else ():
-                self.session.run.seen[name] = self.session.run.seen.get(name, 0) + self.hooks.count(number)
-            if not is_known_without_ptx(home) and any(self.session.options.wants_kernel(name) for name in kernels):
-                launches = sum(self.hooks.count(number) + 1 for number in kernels.values())
-                names = ", ".join(name[:60] for name in list(kernels)[:3]) + (", ..." if len(kernels) > 3 else "")
-                self.session.note(
-                    home or SUBJECT,
-                    f"{plural(len(kernels), 'kernel')} ({names}; {plural(launches, 'launch')}) unmarked: {reason}",
-                )
+        self._unmarked.settle()
+
+
+def _keep_ptx() -> Callable[[], None]:
+    """Let `warplens nvcc` keep the PTX of what the program has it compile. Return a function that ends this."""
+    before = os.environ.get(KEEPS_PTX)
+    os.environ[KEEPS_PTX] = "1"
+
+    def stop() -> None:
+        os.environ.pop(KEEPS_PTX, None)
+        if before is not None:
+            os.environ[KEEPS_PTX] = before
+
+    return stop
 
 
 def _symbol_of(handle: int, origin: HandleOrigin | None) -> tuple[str, bool]:
@@ -231,6 +243,13 @@ def _symbol_of(handle: int, origin: HandleOrigin | None) -> tuple[str, bool]:
 def _size(given: tuple[int, ...] | None) -> Dim3:
     x, y, z = (*(given or ()), 1, 1, 1)[:3]
     return x, y, z
+
+
+def _name_of(handle: int, origin: HandleOrigin | None) -> str:
+    try:
+        return plain_name(_symbol_of(handle, origin)[0])
+    except WarplensError:
+        return "unknown kernel"
 
 
 def _code_of(origin: HandleOrigin | None) -> Hashable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -12,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warplens.driver.call_hooks import HandleOrigin
+from warplens.errors import WarplensError
 from warplens.frontends import nvrtc_sources
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
+from warplens.frontends.driver_calls.image_source import ptx_of_image
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.frontends.kept_ptx.ptx_store import digest
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
@@ -62,7 +64,7 @@ class WithoutPtx(Unavailable):
 
 def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
     """Let a compiler's front end say how to get the PTX of what will be loaded as `machine_code`."""
-    _compiled[_digest(machine_code)] = Recompiled(text)
+    _compiled[digest(machine_code)] = Recompiled(text)
 
 
 def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
@@ -90,11 +92,11 @@ def expects_hand_marks() -> bool:
     return bool(_hand_marks)
 
 
-def compiled_again(origin: HandleOrigin | None, symbol: str) -> Recompiled | None:
+def compiled_again(origin: HandleOrigin | None, symbol: str, capability: str) -> Recompiled | None:
     """A kernel whose compiler must run again for its PTX; None where no compiler is known."""
     if _launching.find is not None and (found := _launching.find(symbol)) is not None:
         return found
-    return _by_symbol.get(symbol) if origin is None else _remembered(origin.code())
+    return _by_symbol.get(symbol) if origin is None else _remembered(origin.code(), capability)
 
 
 def forget_ptx() -> None:
@@ -110,7 +112,7 @@ def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
 
 def ptx_source(origin: HandleOrigin | None, symbol: str, capability: str) -> Callable[[], str]:
     """How to get that PTX. Raises Unavailable where it cannot be had, unless a compiler must run to know."""
-    again = compiled_again(origin, symbol)
+    again = compiled_again(origin, symbol, capability)
     if again is not None:
         return lambda: _limited(again.text())
     text = _limited(_unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability))
@@ -140,27 +142,32 @@ def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
         return again
     if b".version" in image.partition(b"\0")[0]:
         return image.partition(b"\0")[0].decode(errors="replace")
-    return _from_fat_binary(image, capability, symbol)
-
-
-def _remembered(image: bytes) -> Recompiled | None:
-    codes = [image, *machine_codes(image)] if _compiled else ()
-    return next((_compiled[digest] for digest in map(_digest, codes) if digest in _compiled), None)
-
-
-def _from_fat_binary(image: bytes, capability: str, symbol: str) -> str:
     try:
-        text = best_ptx(image, capability)
-    except ValueError as error:
-        raise Unavailable(str(error)) from None
-    if text is not None:
-        return text
+        # Reading all machine code of a library takes long if it has a gigabyte of it.
+        find = best_ptx if is_known_without_ptx(home_of(origin)) else ptx_of_image
+        text = find(image, capability)
+    except (ValueError, WarplensError) as error:
+        raise WithoutPtx(str(error)) from None
+    if text is None:
+        raise WithoutPtx(_why_no_ptx(image, capability, symbol))
+    return text
+
+
+def _remembered(image: bytes, capability: str) -> Recompiled | None:
+    codes = [image, *machine_codes(image, capability)] if _compiled else ()
+    return next((_compiled[name] for name in map(digest, codes) if name in _compiled), None)
+
+
+def _why_no_ptx(image: bytes, capability: str, symbol: str) -> str:
     if others := sorted({entry.arch for entry in ptx_entries(image)}):
         names = ", ".join(f"compute_{arch}" for arch in others)
-        raise WithoutPtx(f"its PTX is for {names} and this GPU has compute capability {capability}")
+        return f"its PTX is for {names} and this GPU has compute capability {capability}"
     if symbol.startswith("kernel_cutlass_"):
-        raise WithoutPtx("it was compiled before the profile began; compile it inside the profile")
-    raise WithoutPtx("there is only machine code; build it with PTX, as nvcc -arch=sm_90 does (not -arch=native)")
+        return "it was compiled before the profile began; compile it inside the profile"
+    return (
+        "there is only machine code; let `warplens nvcc --auto` compile it, or build it with PTX, as nvcc -arch=sm_90 "
+        "does (not -arch=native), or with -lineinfo"
+    )
 
 
 def home_of(origin: HandleOrigin | None) -> str:
@@ -183,7 +190,3 @@ class _Found(ctypes.Structure):
     _fields_ = (
         ("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)
     )  # fmt: skip
-
-
-def _digest(image: bytes) -> str:
-    return hashlib.sha256(image.rstrip(b"\0")).hexdigest()

@@ -13,7 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from warplens.frontends.driver_calls.fat_binary import MAGIC, best_ptx
+from warplens.errors import WarplensError
+from warplens.frontends.driver_calls.fat_binary import MAGIC
+from warplens.frontends.driver_calls.image_source import ptx_of_image
 
 LARGEST_SECTION = 64 << 20
 """Bytes of device code beyond which a library is not searched: PyTorch has a gigabyte of it, and no PTX."""
@@ -42,8 +44,8 @@ def kernels_in_file(path: str, capability: str) -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for image in _fat_binaries(path):
         try:
-            text = best_ptx(image, capability)
-        except ValueError:
+            text = ptx_of_image(image, capability)
+        except (ValueError, WarplensError):
             continue  # a module that cannot be read has no kernel to offer
         for symbol in set(_ENTRY.findall(text)) if text else ():
             found[symbol].append(text or "")

@@ -13,15 +13,16 @@ Install: TypeAlias = Callable[[Interceptor], list[Callable[[], None]]]
 
 
 def intercepted(library: str, install: Install, *, by_hand: bool = False) -> StartFrontEnd:
-    """The `start` of a front end that intercepts the launches of `library` where automatic marks are asked for, or
-    where its kernels may be marked by hand."""
+    """The `start` of a front end that intercepts the launches of `library` where automatic marks are asked for; with
+    `by_hand` also where they are not, for kernels that bring their own marks."""
 
     def start(running: Session) -> Callable[[], None] | None:
         options = running.options
-        if not (options.marks or by_hand):
+        if not options.marks and not by_hand:
             return None
         if options.buffer != "global":
-            running.note(library, f"its kernels run unmarked: buffer={options.buffer!r} is for Triton kernels")
+            if options.marks:
+                running.note(library, f"its kernels run unmarked: buffer={options.buffer!r} is for Triton kernels")
             return None
         try:
             undo = install(Interceptor(running))

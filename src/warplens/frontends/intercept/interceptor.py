@@ -16,7 +16,7 @@ from warplens.driver.libcuda import driver
 from warplens.driver.limits import SM_LIMITS, find_limits
 from warplens.driver.theoretical_occupancy import registers_for_warps
 from warplens.errors import WarplensError
-from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, twin_of
+from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, has_marks, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.graph_cells import CELL_BYTES
 from warplens.launch.lent_launch import LentLaunch
@@ -25,6 +25,7 @@ from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
+from warplens.ptx.syntax import PtxError
 from warplens.record.capture import Dim3
 from warplens.session import Session
 from warplens.session.stack import is_running
@@ -33,7 +34,7 @@ from warplens.weave.fit.harm import LIFE_SPILLS, Guard
 from warplens.weave.fit.register_limit import allowance
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search, tighten
-from warplens.weave.mark_comments import PREFIX
+from warplens.weave.iket_marks import with_iket_marks
 
 T = TypeVar("T")
 
@@ -250,8 +251,9 @@ class Interceptor:
 
     def _choose(self, kernel: PlainKernel, form: _LaunchForm) -> Twin:
         """Return the twin with as many marks as do no harm (auto/rungs.py)."""
-        asked, text, problem = self.session.options.marks or Auto(by_hand=True), self.text_of(kernel), ""
-        for rung in rungs(asked, keep_marks=PREFIX in text, barriers=has_barriers(text, asked)):
+        asked, text, problem = self.session.options.marks, self.text_of(kernel), ""
+        by_hand = has_marks(text, kernel.symbol)
+        for rung in rungs(asked, keep_marks=by_hand, barriers=has_barriers(text, asked)):
             if rung.fixed and not (problem and (asked.classes or rung.auto)):
                 continue
             if rung.lives_only and self.session.options.strict:
@@ -262,12 +264,15 @@ class Interceptor:
                 problem = problem or str(reason)
                 continue
             return replace(twin, note=rung.note(problem)) if problem else twin
+        if by_hand:  # the program asked for these marks itself
+            twin = self._fit(kernel, Rung(Auto(), by_hand=True), form, harmful=True)
+            return replace(twin, note=f"only its own marks are recorded: {problem}" if asked else problem)
         raise Unavailable(problem)
 
-    def _fit(self, kernel: PlainKernel, rung: Rung, form: _LaunchForm) -> Twin:
+    def _fit(self, kernel: PlainKernel, rung: Rung, form: _LaunchForm, *, harmful: bool = False) -> Twin:
         """Return the twin woven in the first way that does no harm, in few more registers than the plain kernel if that
-        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort. Lives
-        alone cost next to nothing, so they are always taken."""
+        costs no spill. A twin with fewer blocks on an SM, which `least_occupancy` may allow, is the last resort; with
+        `harmful`, the one that does the least harm. Lives alone cost next to nothing, so they are always taken."""
         lib, options = driver(), self.session.options
 
         def resources(function: int) -> Resources:
@@ -296,7 +301,7 @@ class Interceptor:
         else:
             candidates = intercepted_candidates(asked, limit, aligned=form.aligned)
         chosen = search(candidates, attempt, guard)
-        if rung.lives_only:
+        if rung.lives_only or (harmful and chosen.harm):
             return chosen.build
         if chosen.harm and chosen.harm.refused:
             raise Unmarkable(chosen.harm.words)
@@ -320,9 +325,11 @@ class Interceptor:
         known = self._texts.get(key)
         if known is None:
             try:
-                known = kernel.text()
+                known = with_iket_marks(kernel.text())
             except Unavailable as reason:
                 known = reason
+            except PtxError as error:
+                known = Unavailable(str(error))
             self._texts[key] = known
         if isinstance(known, Unavailable):
             raise known

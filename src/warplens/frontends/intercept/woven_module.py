@@ -63,6 +63,15 @@ def variables_of(module: PtxModule, symbol: str) -> tuple[str, ...]:
     return variables.shared
 
 
+@functools.lru_cache(maxsize=256)
+def has_marks(text: str, symbol: str) -> bool:
+    """Whether a kernel, or a function that it may call, has marks of its own."""
+    if PREFIX not in text:
+        return False
+    functions = parse(text.partition("\0")[0]).functions
+    return any(PREFIX in one.text() for one in functions if one.name == symbol or not one.is_entry)
+
+
 def cell_name(symbol: str) -> str:
     """The variable of a woven module that holds the buffer pointer of a kernel whose parameters stay as they are."""
     return f"{symbol}_wl_buffer"
@@ -83,13 +92,14 @@ def marked_text(
     no limit besides the kernel's own. `indirect` is for kernels in CUDA graphs, which find their buffer by a cell.
     With `keeps_parameters` the buffer pointer is in a variable of the module, in graphs as well."""
     marked, plain, shared, unmarked = _marked(text, symbol, auto, keeps_parameters)
-    if auto and symbol not in marked.sites and PREFIX not in marked.text:
+    by_hand = has_marks(text, symbol)
+    if auto and symbol not in marked.sites and not by_hand:
         raise Unmarkable("no rule finds anything to mark in it")
     module = plain.copy()
     function = next(entry for entry in module.entries if entry.name == symbol)
     if registers and limitable(text) and not {"minnctapersm", "maxnctapersm"}.intersection(function.performance):
         limit(function, registers)
-    lives = () if auto else (symbol,)
+    lives = () if auto or by_hand else (symbol,)
     buffer: AnyBuffer = SymbolBuffer(cell_name(symbol), "global") if keeps_parameters else ParamBuffer(-1, indirect)
     woven = weave(module, buffer=buffer, how=how, lives=lives, plain=unmarked if how.plain_copy else "")
     if how.delay is not None and symbol not in woven.entries:

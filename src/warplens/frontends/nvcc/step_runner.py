@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from warplens.frontends.kept_ptx.ptxas_in_front import keep_output
 from warplens.frontends.nvcc.assembler import NvccPtxas, PtxasRejected
 from warplens.frontends.nvcc.dependencies import rule_arguments, rule_file, split_rules
 from warplens.frontends.nvcc.dryrun import FILTER, VERBOSE, WOVEN, Step, Steps, plan_steps, read, write
@@ -37,6 +38,7 @@ _ONLY_NVCC = {
     "--fdevice-time-trace": "nvcc times its steps",
 }
 """Options that only nvcc itself can handle, and why."""
+_WITH_LINES = {"-G", "--device-debug", "-lineinfo", "--generate-line-info"}
 _OPTION_FILES = ("-optf", "--options-file")
 _NEVER_WOVEN = {
     "-olto": "link-time optimisation compiles it once more",
@@ -61,6 +63,8 @@ class NvccCall:
     nvcc: str
     arguments: Sequence[str]
     how: Weaving = field(default_factory=lambda: Weaving(store="spread"))
+    keeps_ptx: bool = False
+    """Whether the PTX of kernels without marks is kept, with line information, for profiles with automatic marks."""
 
     def run(self) -> int:
         """Return nvcc's exit status, or that of the step that failed."""
@@ -70,7 +74,7 @@ class NvccCall:
             names = [word.partition("=")[0] for word in self.given]
             reason = next((_ONLY_NVCC[name] for name in names if name in _ONLY_NVCC), "")
             dry = bool(set(_DRY_RUN) & set(self.given))
-            steps = None if reason or dry else plan_steps(self.nvcc, self.arguments, folder)
+            steps = None if reason or dry else plan_steps(self.nvcc, [*self.arguments, *self._line_information], folder)
             if steps is not None and not steps.compiles:
                 return self.run_nvcc([*self.arguments, f"-D{WOVEN}"])  # compiler caches read the preprocessor's output
             if steps is not None and steps.filters and not rule_arguments(self.arguments):
@@ -87,6 +91,11 @@ class NvccCall:
     def given(self) -> list[str]:
         """All options that nvcc is given."""
         return [*self.arguments, *options_elsewhere(self.arguments)]
+
+    @property
+    def _line_information(self) -> list[str]:
+        """The option that regions get their names by. It does not change machine code."""
+        return ["-lineinfo"] if self.keeps_ptx and not _WITH_LINES.intersection(self.given) else []
 
     @property
     def verbose(self) -> bool:
@@ -138,7 +147,15 @@ class _StepRunner:
                 if os.path.abspath(word) in self.woven:
                     return self._assemble(step, word)
         status = step.run()
+        if status == 0 and step.tool == "ptxas" and self.nvcc.keeps_ptx:
+            self._keep(step)
         return self._weave(step) if status == 0 and step.tool == "cicc" else status
+
+    def _keep(self, step: Step) -> None:
+        try:
+            keep_output(step.words[1:])
+        except OSError as error:
+            tell(f"the PTX is not kept for profiles: {error}")
 
     def _write_rule(self, step: Step) -> int:
         """Write the next source's rule for make. One call of nvcc prints all of them, in the order of its steps."""

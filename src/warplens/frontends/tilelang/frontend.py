@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warplens.errors import WarplensError
-from warplens.frontends.driver_calls.frontend import why_not
+from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
 from warplens.frontends.driver_calls.loaded_code import Recompiled, launching
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.tilelang.requirement import require_tilelang
@@ -44,6 +44,7 @@ def start(running: Session) -> Callable[[], None] | None:
 
 def install(running: Session) -> list[Callable[[], None]]:
     """Say for each call of a kernel how to get the PTX of what it launches."""
+    from tilelang.autotuner.tuner import AutoTuner
     from tilelang.jit.adapter.base import BaseKernelAdapter
     from tilelang.jit.kernel import JITKernel
 
@@ -63,7 +64,14 @@ def install(running: Session) -> list[Callable[[], None]]:
         with launching(functools.partial(find, kernel)):
             return original(adapter, *given, **named)
 
-    return [wrap(JITKernel, "__call__", call_kernel), wrap(BaseKernelAdapter, "__call__", call_adapter)]
+    def tune(original: Callable[..., Any], tuner: Any, *given: Any, **named: Any) -> Any:
+        with tuning_in_cpp():
+            return original(tuner, *given, **named)
+
+    return [
+        wrap(JITKernel, "__call__", call_kernel), wrap(BaseKernelAdapter, "__call__", call_adapter),
+        wrap(AutoTuner, "run", tune),
+    ]  # fmt: skip
 
 
 def _defines(kernel: Any, symbol: str) -> bool:

@@ -13,6 +13,11 @@ export class Minimap {
     canvas.addEventListener("pointerup", () => (this.grip = null));
   }
 
+  // Show the overview of a newer trace of the same program.
+  replace(columns, info, regions) {
+    Object.assign(this, { info, regions, share: columns.raw("minimap"), picture: null });
+  }
+
   resize() {
     const ratio = window.devicePixelRatio || 1;
     this.width = this.canvas.clientWidth;

@@ -23,7 +23,7 @@ export class RowTree {
     const known = new Map();
     const node = (kind, key, label, parent) => {
       if (known.has(key)) return known.get(key);
-      const made = { kind, label, parent, children: [], tracks: [], open: false, slots: null };
+      const made = { kind, key, label, parent, children: [], tracks: [], open: false, slots: null };
       (parent ? parent.children : this.roots).push(made);
       known.set(key, made);
       return made;
@@ -68,6 +68,12 @@ export class RowTree {
   reopen(nodes) {
     this.openAll(false);
     for (const node of nodes) node.open = true;
+  }
+
+  // Open the nodes that are open in the tree of an earlier trace of the same program.
+  openAs(earlier) {
+    const open = new Set(earlier.opened().map((node) => node.key));
+    for (const sm of this.roots) for (const node of [sm, ...sm.children]) node.open = open.has(node.key);
   }
 
   // `keep(track)` says whether a track passes the filters; `lines(track)` is its number of nesting levels.

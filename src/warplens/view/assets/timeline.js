@@ -50,6 +50,19 @@ export class Timeline extends EventTarget {
     new ResizeObserver(() => this.resize()).observe(canvas);
   }
 
+  // Show a newer trace of the same program: what is open stays open, and the window stays where it is.
+  replaceTrace(trace, info, regions) {
+    const tree = new RowTree(trace, info);
+    if (this.tree.roots.length) tree.openAs(this.tree);
+    else tree.openFirst();
+    const shown = Uint8Array.from(regions, (_, code) => this.shown[code] ?? 1);
+    Object.assign(this, { trace, info, regions, tree, shown, nested: null, innermost: null, match: null, selected: -1, hovered: -1, measure: null });
+    this.picked.clear();
+    this.painter = new Painter(regions.length);
+    this.relayout();
+    if (this.theme) this.setTheme(this.theme);
+  }
+
   // ---- state --------------------------------------------------------------------------------------------------
 
   get plotWidth() {

@@ -1,0 +1,109 @@
+"""JAX: kernels of Pallas (Triton and Mosaic GPU), and all others that XLA compiles.
+
+XLA assembles PTX with the ptxas that it finds, and launches from C++. A ptxas in front of it keeps the PTX of what it
+assembles, by which the driver's hooks weave the machine code that XLA loads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
+from warplens.frontends.kept_ptx.ptxas_in_front import put_in_front
+from warplens.frontends.wrap import wrap
+from warplens.session import Session
+
+LIBRARY = "jax"
+_TOOLKIT = Path("/usr/local/cuda")
+"""Where XLA looks last."""
+_PARALLEL = "xla_gpu_enable_llvm_module_compilation_parallelism"
+
+
+def start(running: Session) -> Callable[[], None] | None:
+    """Called when a profile starts; returns a function that removes the hooks."""
+    if not running.options.marks:
+        return None
+    reason = why_not()
+    undo: list[Callable[[], None]] = []
+    try:
+        if not reason and not _assemble_in_view(undo):
+            reason = "no ptxas was found, neither on PATH nor in nvidia-cuda-nvcc; install the CUDA toolkit"
+        if not reason:
+            undo += _compile_in_view(running)
+    except (ImportError, AttributeError) as error:
+        reason = f"warplens does not know this version of it ({error})"
+    except OSError as error:
+        reason = f"no ptxas can be put in front of XLA's ({error})"
+
+    def stop() -> None:
+        while undo:
+            undo.pop()()
+
+    if reason:
+        running.note(LIBRARY, f"its kernels run unmarked: {reason}")
+        stop()
+        return None
+    return stop
+
+
+def _assemble_in_view(undo: list[Callable[[], None]]) -> bool:
+    """Let XLA find our ptxas where it finds its own: in JAX's CUDA folder, else on PATH. False if it has none."""
+    from jax._src import lib
+
+    root = None if lib.cuda_path is None else Path(lib.cuda_path)
+    found = [str(root / "bin" / "ptxas")] if root is not None else []
+    ptxas = next(filter(None, map(shutil.which, [*found, "ptxas", str(_TOOLKIT / "bin" / "ptxas")])), None)
+    if ptxas is None:
+        return False
+    shadow = put_in_front(Path(ptxas), root)
+    before, path = lib.cuda_path, os.environ.get("PATH", "")
+
+    def restore() -> None:
+        lib.cuda_path, os.environ["PATH"] = before, path
+
+    undo.append(restore)
+    os.environ["PATH"] = os.pathsep.join((str(shadow / "bin"), path))
+    if root is not None:
+        lib.cuda_path = str(shadow)
+    return True
+
+
+def _compile_in_view(running: Session) -> list[Callable[[], None]]:
+    """Compile inside the profile, not from a cache, to machine code that ptxas wrote and launches that can be seen."""
+    from jax._src import compilation_cache, compiler
+
+    def options(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        made = original(*arguments, **named)
+        try:
+            _adjust(made)
+        except Exception as error:  # the program must compile, whatever its version of JAX has changed
+            running.note(LIBRARY, f"its kernels may run unmarked: warplens does not know this version of it ({error})")
+        return made
+
+    def compile_and_load(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        with tuning_in_cpp():
+            return original(*arguments, **named)
+
+    def never(original: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
+        return False
+
+    return [
+        wrap(compiler, "get_compile_options", options),
+        wrap(compiler, "backend_compile_and_load", compile_and_load),
+        wrap(compilation_cache, "is_cache_used", never),
+        wrap(compilation_cache, "is_persistent_cache_enabled", never),
+    ]
+
+
+def _adjust(options: Any) -> None:
+    # A command buffer is a CUDA graph that XLA builds node by node, without any launch.
+    options.env_option_overrides = [*options.env_option_overrides, ("xla_gpu_enable_command_buffer", "")]
+    debug = options.executable_build_options.debug_options
+    # Modules that are compiled in parallel are linked, and the result is no longer what ptxas wrote. Newer versions of
+    # JAX do not ask XLA for that.
+    if hasattr(debug, _PARALLEL):
+        setattr(debug, _PARALLEL, False)

@@ -1,0 +1,82 @@
+"""A program in front of ptxas: it assembles as asked, and keeps the PTX of what was assembled.
+
+`put_in_front` makes a folder with such a ptxas, for compilers that run the ptxas they find. The program starts once for
+each module that is assembled, so it imports little.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from warplens.files import cache_folder, content_hash
+from warplens.frontends.kept_ptx.ptx_store import keep
+
+_SOURCE = str(Path(__file__).parents[3])
+_OUTPUT = ("-o", "--output-file")
+_RELOCATABLE = {"-c", "--compile-only"}
+
+
+def put_in_front(ptxas: Path, root: Path | None = None) -> Path:
+    """Return a folder whose `bin/ptxas` runs `ptxas`. All else in it is what `root`, a CUDA toolkit, has.
+
+    The folder stays: compilers remember where they found their tools, also when the profile is over.
+    """
+    start = f"import sys; sys.path.insert(0, {_SOURCE!r}); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
+    python, real = shlex.quote(sys.executable), shlex.quote(str(ptxas))
+    # Python may be deleted while the program runs; its kernels are assembled all the same.
+    script = (
+        f'#!/bin/sh\n[ -x {python} ] && exec {python} -I -S -c {shlex.quote(start)} {real} "$@"\nexec {real} "$@"\n'
+    )
+    folder = cache_folder() / "ptxas" / content_hash(f"{script}{root}".encode())
+    if not (folder / "bin" / "ptxas").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        _fill(made, script, root)
+        with suppress(OSError):  # another process was first
+            made.rename(folder)
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _fill(folder: Path, script: str, root: Path | None) -> None:
+    (folder / "bin").mkdir()
+    for place in (Path(), Path("bin")) if root is not None else ():
+        for entry in (root / place).iterdir() if root is not None and (root / place).is_dir() else ():
+            if entry.name not in ("bin", "ptxas"):
+                (folder / place / entry.name).symlink_to(entry)
+    (folder / "bin" / "ptxas").write_text(script)
+    (folder / "bin" / "ptxas").chmod(0o755)
+
+
+def main(command: Sequence[str]) -> int:
+    """Run `command`, a ptxas and its arguments, and return its exit status."""
+    status = subprocess.call(command)
+    if status == 0:
+        with suppress(OSError):  # whoever runs ptxas has what it asked for
+            keep_output(command[1:])
+    return 128 - status if status < 0 else status
+
+
+def keep_output(arguments: Sequence[str]) -> None:
+    """Keep the PTX file among ptxas's arguments, by the machine code that ptxas wrote. Code that is still to be linked
+    is not what a program loads."""
+    if _RELOCATABLE.intersection(arguments):
+        return
+    output, files, words = "elf.o", list[bytes](), iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in _OUTPUT:
+            output = value if equals else next(words, "")
+        elif os.path.isfile(word):
+            files.append(Path(word).read_bytes())
+    texts = [text for text in files if b".version" in text]
+    if len(texts) == 1 and os.path.isfile(output):
+        keep(Path(output).read_bytes(), texts[0])

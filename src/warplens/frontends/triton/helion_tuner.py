@@ -1,0 +1,36 @@
+"""Helion: its kernels are Triton kernels; its autotuner times plain ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from warplens.frontends.triton.tuning import tuning
+from warplens.frontends.wrap import wrap
+from warplens.session import Session
+
+LIBRARY = "helion"
+
+
+def start(running: Session) -> Callable[[], None] | None:
+    """Called when a profile starts; returns a function that removes the hooks."""
+
+    def tune(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        with tuning():
+            return original(*arguments, **options)
+
+    try:
+        from helion.runtime.kernel import BoundKernel, Kernel
+
+        undo = [wrap(BoundKernel, "autotune", tune)]
+        if hasattr(Kernel, "autotune_multi"):  # since Helion 1.5
+            undo.append(wrap(Kernel, "autotune_multi", tune))
+    except (ImportError, AttributeError) as error:
+        running.note(LIBRARY, f"its autotuner may time marked kernels: warplens does not know this version ({error})")
+        return None
+
+    def stop() -> None:
+        while undo:
+            undo.pop()()
+
+    return stop

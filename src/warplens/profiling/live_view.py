@@ -1,0 +1,55 @@
+"""The live view of a profile: what looks at its launches, the server that shows them, and the file that tells where."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from warplens.errors import WarplensError
+from warplens.profiling.live_feed import LiveFeed
+from warplens.session import Session
+from warplens.text import printable
+from warplens.view.live_address import LiveAddress, announced
+from warplens.view.live_server import LiveServer
+
+
+class LiveView:
+    """From `start` to `stop`, which may be called again. `trace` is the file that the profile writes, if it does, and
+    `program` what to call the program; its script, by default."""
+
+    def __init__(self, session: Session, trace: Path | None, rank: int, program: str = "") -> None:
+        program = program or os.path.basename(sys.argv[0]) or "python"
+        self.feed = LiveFeed(session, program, rank)
+        self.server = LiveServer(self.feed, program)
+        self._address = LiveAddress(self.server.url, os.getpid(), program, rank)
+        self._trace = trace
+        self._ends = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds it."""
+        return self.server.url
+
+    def start(self) -> None:
+        self.feed.start()
+        self._ends.callback(self.server.stop)
+        self._ends.callback(self.feed.stop)
+        self.server.start()
+        if self._trace is not None:
+            try:
+                self._ends.enter_context(announced(self._trace, self._address))
+            except (WarplensError, OSError) as problem:
+                _say(f"`warplens view --live` will not find this program: {problem}")
+        of_rank = f" of rank {self._address.rank}" if self._address.rank else ""
+        _say(f"live view{of_rank}: {self.url}")
+
+    def stop(self) -> None:
+        """Tell the pages that the program has ended, and end the server."""
+        self._ends.close()
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):
+        print(printable(f"warplens: {text}"), file=sys.stderr, flush=True)

@@ -1,0 +1,124 @@
+"""The page that shows a running program, and the documents that it fetches; look and timeline are those of a report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from warplens.analyse.timeline import strips, thinned
+from warplens.trace.model import Trace
+from warplens.version import __version__
+from warplens.view import bundle
+from warplens.view.live_state import LiveState, newest_ns
+from warplens.view.palette import colour, ink
+from warplens.view.payload import ColumnPacker, pack_spans
+
+MOST_SPANS = 1 << 16
+"""Spans of one document: the page gets all of them anew with each."""
+MOST_ROWS = 48
+"""Rows of the terminal's timeline."""
+
+
+def page(program: str) -> str:
+    """The page, which fetches everything else from where it came from."""
+    style = bundle.read("report.css") + bundle.read("live.css")
+    script = bundle.script("live.js")
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
+    )
+    policy = bundle.content_security_policy([script], [style], connect="'self'")
+    return environment.get_template("live.html.j2").render(
+        program=program, version=__version__, policy=policy, style=style, script=script
+    )
+
+
+class LiveDocuments:
+    """Makes the documents of one program. A region keeps its colour for as long as the program runs."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def of(self, state: LiveState, *, columns: int = 0) -> bytes:
+        """The state as JSON: with packed spans for the page or, for a terminal, with strips of so many columns."""
+        document = self._common(state)
+        document |= self._strips(state.trace, columns) if columns else self._timeline(state)
+        return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+
+    def _common(self, state: LiveState) -> dict[str, Any]:
+        for name in (*state.trace.regions, *state.overview):
+            self._places.setdefault(name, len(self._places))
+        locations = state.trace.meta.locations
+        regions = [
+            {
+                "name": name,
+                "colour": colour(at),
+                "ink": ink(colour(at)),
+                "location": locations.get(name, ""),
+                "caution": "",
+            }
+            for name, at in self._places.items()
+        ]
+        newest = newest_ns(state.trace)
+        return {
+            "number": state.number,
+            "elapsed_s": state.elapsed_s,
+            "ended": state.ended,
+            "program": state.program,
+            "records": state.records,
+            "cost_s": state.cost_s,
+            "newest_ns": newest,
+            "warnings": state.warnings(),
+            "kernels": [asdict(kernel) for kernel in state.kernels],
+            "where": state.where(),
+            "statistics": [row | {"code": self._places[row["name"]]} for row in state.regions()],
+            "regions": regions,
+        }
+
+    def _timeline(self, state: LiveState) -> dict[str, Any]:
+        shown = thinned(state.trace, MOST_SPANS)
+        packer = ColumnPacker()
+        places = np.array([self._places[name] for name in shown.trace.regions], np.int64)
+        pack_spans(shown.trace, packer, places)
+        bins = max((len(each) for each in state.overview.values()), default=1)
+        warps = np.array(list(state.overview.values()) or [[0.0]])
+        packer.octets("minimap", np.round(255 * warps / (warps.sum(axis=0).max(initial=0.0) or 1.0)))
+        begin = state.overview_begin_ns - state.trace.meta.origin_ns if state.overview else 0
+        left_out = [f"{shown.kept:,} of {shown.blocks:,} blocks drawn"] if shown.kept < shown.blocks else []
+        info = {
+            "shown": len(shown.trace),
+            "spans": len(state.trace),
+            "left_out": left_out,
+            "kernels": shown.trace.kernels,
+            "launches": [
+                {name: getattr(one, name) for name in ("launch", "rank", "kernel", "grid", "begin_ns", "end_ns")}
+                for one in shown.trace.meta.launches
+            ],
+            "roles": [],
+            "clock": {"anchors": 0},
+            "minimap": {"bins": bins, "regions": [self._places[name] for name in state.overview] or [-1]},
+            "begin": begin,
+            "end": begin + bins * state.bin_ns,
+            "columns": packer.manifest,
+        }
+        return {"timeline": info, "payload": packer.text}
+
+    def _strips(self, trace: Trace, columns: int) -> dict[str, Any]:
+        if not len(trace):
+            return {"strips": None}
+        by = "warp" if len({*zip(trace.numpy("launch"), trace.numpy("block"), strict=True)}) <= 4 else "sm"
+        found = strips(trace, by, columns)
+        places = np.array([*(self._places[name] for name in found.regions), -1])
+        return {
+            "strips": {
+                "labels": list(found.rows.labels[:MOST_ROWS]),
+                "left_out": max(len(found.rows.labels) - MOST_ROWS, 0),
+                "begin": found.begin,
+                "end": found.end,
+                "cells": places[found.dominant[:MOST_ROWS]].tolist(),
+            }
+        }
