@@ -24,7 +24,7 @@ from tests.support.cute_runtime import Runtime
 from tests.support.iket_program import STEPS, N, check_trace, expected, load
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends import registry
-from warplens.frontends.cute.kept_ptx import keep_all_ptx
+from warplens.frontends.cute.ptx_keeper import keep_all_ptx
 from warplens.frontends.cute.requirement import require_cute
 from warplens.session import stack
 

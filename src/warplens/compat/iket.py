@@ -22,8 +22,8 @@ from cutlass.cutlass_dsl import Boolean, dsl_user_op, if_generate  # noqa: E402
 
 from warplens.errors import UsageError  # noqa: E402
 from warplens.frontends.cute.asm import emit, enclosing  # noqa: E402
-from warplens.frontends.cute.kept_ptx import keep_all_ptx  # noqa: E402
 from warplens.frontends.cute.marks import mark_name, scalar  # noqa: E402
+from warplens.frontends.cute.ptx_keeper import keep_all_ptx  # noqa: E402
 from warplens.frontends.registry import attach  # noqa: E402
 from warplens.record.layout import ValueType  # noqa: E402
 from warplens.weave.iket_marks import POP, PUSH  # noqa: E402

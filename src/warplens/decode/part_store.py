@@ -167,8 +167,8 @@ def _known_pieces(launches: Sequence[Launch], known: PartStore) -> list[tuple[in
     place = {id(launch.raw): at for at, launch in enumerate(known.sources)}
     found = np.array([place.get(id(launch.raw), -1) for launch in launches], np.int64)
     there = np.flatnonzero(found >= 0)
-    kept = sum(launches[at].tracks for at in there.tolist())
-    if not kept or kept < sum(launch.tracks for launch in launches) / 2:
+    tracks = np.array([launch.tracks for launch in launches], np.int64)
+    if not len(there) or 2 * tracks[there].sum() < tracks.sum():
         return []
     first = np.append(0, np.flatnonzero((np.diff(there) != 1) | (np.diff(found[there]) != 1)) + 1)
     runs = zip(first.tolist(), [*first[1:].tolist(), len(there)], strict=True)

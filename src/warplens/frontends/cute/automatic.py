@@ -15,7 +15,7 @@ from warplens.driver.call_hooks import passing
 from warplens.driver.libcuda import driver
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.cute.host_code import Host, Launch, shape_of
-from warplens.frontends.cute.kept_ptx import PtxKeeper, has_iket_on, text_of, wrap_method
+from warplens.frontends.cute.ptx_keeper import PtxKeeper, has_iket_on, text_of, wrap_method
 from warplens.frontends.cute.requirement import require_cute
 from warplens.frontends.driver_calls.frontend import why_not
 from warplens.frontends.driver_calls.loaded_code import remember_ptx
