@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,6 +180,29 @@ def test_every_line_of_a_statement_has_its_line() -> None:
         "void k() {", '#line 7 "a.py"', "  a;", '#line 7 "a.py"', "  b;", '#line 9 "a.py"', "  c;", '#line 9 "a.py"',
         "}", "int d;",
     ]  # fmt: skip
+
+
+@needs_tilelang
+@pytest.mark.parametrize(
+    ("again", "reason"),
+    [
+        ("int k;", r"TileLang keeps no lines \(TILELANG_ENABLE_IR_SPAN=0\)"),
+        ('\n#line 7 "a.py"\nint other;', "TileLang lowers it to other code now"),
+    ],
+)
+def test_code_without_python_lines_has_those_of_the_generated_source(
+    again: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from warplens.frontends.tilelang import generated_source
+
+    kernel = SimpleNamespace(
+        get_kernel_source=lambda: "int k;", prim_func=SimpleNamespace(attrs={"global_symbol": "gemm"})
+    )
+    told: list[str] = []
+    monkeypatch.setattr(generated_source, "_lowered_again", lambda kernel: again)
+    monkeypatch.setattr(generated_source, "_compiled", lambda source, kernel: source)
+    assert generated_source.ptx_of_kernel(kernel, told.append) == '#line 1 "gemm.cu"\nint k;'
+    assert re.search(reason, told[0])
 
 
 @needs_tilelang

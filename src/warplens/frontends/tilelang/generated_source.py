@@ -39,6 +39,8 @@ def ptx_of_kernel(kernel: Any, tell: Callable[[str], None]) -> str:
             source = _lowered_again(kernel)
             if _bare(source) != _bare(plain):
                 raise ValueError("TileLang lowers it to other code now")
+            if "\n#line " not in source:
+                raise ValueError("TileLang keeps no lines (TILELANG_ENABLE_IR_SPAN=0)")
             source = _directives_on_each_line(source)
         except Exception as error:  # TileLang raises what it likes, and its generated source has lines too
             tell(f"its lines are those of the source that TileLang generated, and regions are not marked: {error}")
