@@ -6,10 +6,11 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 CUTE_NEWEST := $(VENV)/cute-newest
 FRONTENDS   := $(VENV)/frontends
+ENGINES     := $(VENV)/engines
 DOCS        := .venv-docs
 CHECKED     := src tests benchmarks examples docsite
 
-.PHONY: demo test test-frontends test-wheel docs reference lint bench gpu-test format clean
+.PHONY: demo test test-frontends test-engines test-wheel docs reference lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
@@ -42,6 +43,10 @@ docs: $(DOCS)/stamp
 # The pages of docs/reference, from the docstrings and the command line.
 reference: $(VENV)/dev.stamp
 	$(BIN)/python -m docsite.reference_pages
+
+# Datasets on Apache Spark, with two workers on this machine; needs Java (apt-get install default-jre-headless).
+test-engines: $(VENV)/dev.stamp $(ENGINES).stamp
+	PYTHONPATH=$(CURDIR)/$(ENGINES) $(BIN)/python -m pytest tests/engines $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(CHECKED)
@@ -89,6 +94,10 @@ $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
 	  'cuda-tile==1.7.0' $(foreach part,cuda-tileiras cuda-nvcc nvvm,'nvidia-$(part)==13.4.92') >&2
 	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) --retries 0 \
 	  --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu' >&2
+	@touch $@
+
+$(ENGINES).stamp: Makefile | $(VENV)/dev.stamp
+	@$(PIP) --no-deps --upgrade --target $(ENGINES) 'pyspark==4.3.0' 'py4j==0.10.9.9' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

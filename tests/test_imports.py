@@ -39,6 +39,7 @@ LAYERS = (
     "decode",
     "calibrate",
     "analyse",
+    "engines",
     "export",
     "view",
     # What users import. `profiling` is right of the views because notebooks show a profile.

@@ -23,6 +23,7 @@ from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Deta
 from warplens.decode.track_windows import PER_TRACK, TrackWindows
 from warplens.record.capture import Device, Launch
 from warplens.trace.parquet_pieces import Piece
+from warplens.trace.row_groups import row_groups
 
 _PAYLOADS = ("value", "has_value")
 """Columns that are empty where no record has a payload."""
@@ -60,8 +61,8 @@ class PartStore:
 
     def __init__(self) -> None:
         self.sources: list[Launch] = []
-        self.encoded: dict[int, list[Piece]] = {}
-        """By number, row groups of the trace's file of which some columns are encoded."""
+        self.encoded: dict[tuple[int, int], list[Piece]] = {}
+        """By first row and end, row groups of the trace's file of which some columns are encoded."""
         self._launches: list[Launch] = []
         self._expanded: list[ExpandedLaunch | None] = []
         self._names: dict[str, int] = {}
@@ -74,6 +75,11 @@ class PartStore:
         self._arrays |= {name: _Growing() for name in starts}
         for name in starts:
             self._arrays[name].add(np.zeros(1, np.int64))
+
+    def whole_groups(self) -> list[tuple[int, int]]:
+        """The row groups of the trace's file that no further launch changes: first row and end."""
+        starts, bounds = (self._arrays[name].values for name in ("row_start", "bounds"))
+        return row_groups(starts[:-1], starts[bounds[:-1]], len(self))[:-1]
 
     def add(self, part: DecodedPart) -> None:
         """Add a part behind the others."""

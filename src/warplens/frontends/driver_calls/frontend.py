@@ -12,6 +12,7 @@ from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKi
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver, has_driver
 from warplens.errors import WarplensError
+from warplens.frontends.assembled_ptx.ptx_store import KEEPS_PTX
 from warplens.frontends.cuda_bindings import Arguments
 from warplens.frontends.driver_calls.loaded_code import (
     WithoutPtx,
@@ -25,26 +26,25 @@ from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin, has_marks, source_name
-from warplens.frontends.kept_ptx.ptx_store import KEEPS_PTX
 from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import parse
 from warplens.record.capture import Dim3
 from warplens.session import Session
 
-_tuning = 0
-"""How many compilers are at work that may launch kernels to time them."""
+_tuning: list[object] = []
+"""The compilers at work that may launch kernels to time them, in any thread."""
 
 
 @contextmanager
 def tuning_in_cpp() -> Iterator[None]:
     """Leave every launch alone inside the block, in whichever thread it is made: somebody may time it."""
-    global _tuning
-    _tuning += 1
+    compiler = object()
+    _tuning.append(compiler)
     try:
         yield
     finally:
-        _tuning -= 1
+        _tuning.remove(compiler)
 
 
 class _WovenFailed(WarplensError):

@@ -13,11 +13,11 @@ from pathlib import Path
 from warplens.driver.call_hooks import HandleOrigin
 from warplens.errors import WarplensError
 from warplens.frontends import nvrtc_sources
+from warplens.frontends.assembled_ptx.ptx_store import digest
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
 from warplens.frontends.driver_calls.image_source import ptx_of_image
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
-from warplens.frontends.kept_ptx.ptx_store import digest
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
