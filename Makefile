@@ -28,7 +28,8 @@ test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
 # Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.
 test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
 	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py \
-	  tests/frontends/test_jax_xla.py tests/frontends/triton/test_helion.py $(TEST_ARGS)
+	  tests/frontends/test_jax_xla.py tests/frontends/triton/test_helion.py tests/frontends/test_tilelang.py \
+	  tests/frontends/test_cutile.py $(TEST_ARGS)
 
 # Install the built wheel in a clean environment of every Python that is here, and use it; needs the package index.
 test-wheel: $(VENV)/dev.stamp
@@ -89,7 +90,8 @@ $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
 	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' \
 	  'helion==1.5.1' sympy mpmath networkx fsspec filelock setuptools \
 	  'jax==0.10.2' 'jaxlib==0.10.2' 'jax-cuda12-plugin==0.10.2' 'jax-cuda12-pjrt==0.10.2' ml_dtypes opt_einsum scipy \
-	  absl-py >&2
+	  absl-py 'tilelang==0.1.15' 'apache-tvm-ffi==0.1.12' 'z3-solver==4.15.4.0' cloudpickle tqdm psutil \
+	  'cuda-tile==1.7.0' $(foreach part,cuda-tileiras cuda-nvcc nvvm,'nvidia-$(part)==13.4.92') >&2
 	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) --retries 0 \
 	  --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu' >&2
 	@touch $@

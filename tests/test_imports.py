@@ -47,6 +47,7 @@ LAYERS = (
     "triton",
     "cuda",
     "cute",
+    "tilelang",
     # What is built on profiles.
     "bench",
     "samples",
