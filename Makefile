@@ -9,6 +9,9 @@ FRONTENDS   := $(VENV)/frontends
 DOCS        := .venv-docs
 CHECKED     := src tests benchmarks examples docsite
 
+# Tests start warplens as a process hundreds of times: without kept bytecode, each compiles all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-frontends test-wheel docs reference lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
