@@ -8,22 +8,29 @@ CUTE_NEWEST := $(VENV)/cute-newest
 FRONTENDS   := $(VENV)/frontends
 ENGINES     := $(VENV)/engines
 DOCS        := .venv-docs
+SUITE       := $(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu --ignore tests/wheel
 CHECKED     := src tests benchmarks examples docsite
 
-.PHONY: demo test test-frontends test-engines test-wheel docs reference lint bench gpu-test format clean
+# Tests start warplens as a process hundreds of times: without kept bytecode, each compiles all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-slow test-frontends test-engines test-wheel docs reference lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
 
-# The whole suite with the oldest supported Triton and CuTe DSL, then what touches them with the newest.
+# The suite with the oldest supported Triton and CuTe DSL, then what touches them with the newest.
 test: $(VENV)/dev.stamp $(VENV)/triton-newest.stamp $(CUTE_NEWEST).stamp
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu --ignore tests/wheel $(TEST_ARGS)
-	PYTHONPATH=$(CURDIR)/$(VENV)/triton-newest \
-	  $(BIN)/python -m pytest tests -k triton -n 2 --dist worksteal --ignore tests/gpu --ignore tests/wheel $(TEST_ARGS)
+	$(SUITE) -m "not slow" $(TEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(VENV)/triton-newest $(SUITE) -k triton -m "not slow" $(TEST_ARGS)
 	PYTHONPATH=$(CURDIR)/$(CUTE_NEWEST):$(CURDIR)/$(CUTE_NEWEST)/nvidia_cutlass_dsl/dsl_packages \
 	  $(BIN)/python -m pytest tests/frontends/cute tests/decode/test_cute_golden.py tests/compat/test_nuggets.py \
 	  tests/compat/test_iket.py \
-	  -n 2 --dist worksteal $(TEST_ARGS)
+	  -n 2 --dist worksteal -m "not slow" $(TEST_ARGS)
+
+# What `make test` leaves out: sweeps of more than a few seconds each.
+test-slow: $(VENV)/dev.stamp
+	$(SUITE) -m slow $(TEST_ARGS)
 
 # Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.
 test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp

@@ -14,6 +14,7 @@ import numpy as np
 
 from warplens.driver.libcuda import StreamCapture
 from warplens.errors import WarplensError
+from warplens.simulate.global_memory import GLOBAL_BASE
 
 _handles = itertools.count(1)
 _thread = threading.local()
@@ -115,7 +116,9 @@ class Contexts:
 
     def clear(self, address: int, size: int, stream: int) -> None:
         assert not self.is_capturing(stream), "the memset would go into the graph"
-        self.space.write(address, np.zeros(size, np.uint8))
+        words = self.space.words(8)[(address - GLOBAL_BASE) // 8 : -(-(address - GLOBAL_BASE + size) // 8)]
+        if words.any() or not self.space.holds(address, address + size):  # a new slab of 64 MiB stays untouched
+            self.space.write(address, np.zeros(size, np.uint8))
 
     def clear_rows(self, address: int, pitch: int, width: int, rows: int, stream: int) -> None:
         for row in range(rows if width else 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import os
 import re
@@ -50,11 +51,16 @@ needs_nvrtc = pytest.mark.skipif(not _find_nvrtc(), reason="needs cuda-bindings 
 needs_sass = pytest.mark.skipif(NVDISASM is None, reason="needs nvdisasm (the triton wheel ships one)")
 
 
-def sass(cubin: bytes, folder: Path, kernel: str = "") -> list[str]:
-    """The instructions of one kernel, without their addresses."""
+@functools.lru_cache(maxsize=2)  # tests compare the kernels of two cubins one by one
+def _disassembled(cubin: bytes, folder: Path) -> str:
     path = folder / "k.cubin"
     path.write_bytes(cubin)
-    text = subprocess.run([str(NVDISASM), "-c", path], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([str(NVDISASM), "-c", path], capture_output=True, text=True, check=True).stdout
+
+
+def sass(cubin: bytes, folder: Path, kernel: str = "") -> list[str]:
+    """The instructions of one kernel, without their addresses."""
+    text = _disassembled(cubin, folder)
     body = next(part for part in text.split(".section\t.text.")[1:] if kernel in part.split(",")[0])
     return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", body)
 

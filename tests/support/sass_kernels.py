@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from warplens.sass.cuda_tools import known_tool
@@ -94,6 +96,7 @@ def verify(text: str, symbol: str = "k", store: str = "auto") -> KernelVerificat
     return verify_cubin(assemble_with_lines(woven), symbol, woven)
 
 
+@functools.cache
 def code_of(text: str, symbol: str = "k") -> MachineCode:
     """The machine code of a woven text, as a front end would keep it."""
     woven = weave(text).text

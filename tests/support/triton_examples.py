@@ -129,6 +129,7 @@ class Listing:
     sass: str
 
 
+@functools.lru_cache(maxsize=64)  # the same plain kernel is compared with many marked ones
 def assemble(text: str, capability: int, *, disassemble: bool = False) -> Listing:
     """ptxas, the one this Triton uses for the architecture, and optionally nvdisasm."""
     from triton import knobs

@@ -11,7 +11,7 @@ from warplens.driver.libcuda import driver
 from warplens.frontends import nvrtc_sources
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
-from warplens.frontends.intercept.name_swap import by_position, swap
+from warplens.frontends.intercept.name_swap import by_position, swap_all
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 
@@ -32,13 +32,13 @@ class Bindings:
     def install(self) -> list[Callable[[], None]]:
         from cuda.bindings import driver as bindings
 
-        undo = nvrtc_sources.install()
+        pairs = []
         for names, watch in ((_LOADERS, self._loader), (_GETTERS, self._getter), (_LAUNCHERS, self._launcher)):
             for name in names:
                 original = getattr(bindings, name, None)
                 if original is not None:
-                    undo.append(swap(original, by_position(original, watch(name, original))))
-        return undo
+                    pairs.append((original, by_position(original, watch(name, original))))
+        return [*nvrtc_sources.install(), swap_all(pairs)]
 
     def _loader(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def load(image: Any, *rest: Any) -> Any:

@@ -12,7 +12,7 @@ from warplens.driver.libcuda import driver
 from warplens.errors import UsageError
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, KnownLaunch, PlainKernel
-from warplens.frontends.intercept.name_swap import instances, swap
+from warplens.frontends.intercept.name_swap import instances, swap_all
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, source_name
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
@@ -98,7 +98,7 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
             return result
 
     Program.__name__ = Program.__qualname__ = "Program"
-    return [swap(launch, watched_launch), swap(program, Program)]
+    return [swap_all([(launch, watched_launch), (program, Program)])]
 
 
 def _known(made: Made, stream: Any, config: Any, kernel: Any) -> tuple[PlainKernel, Shape] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warplens.frontends.intercept.name_swap import by_position, swap
+from warplens.frontends.intercept.name_swap import by_position, swap_all
 from warplens.frontends.intercept.woven_module import Unavailable
 
 
@@ -61,13 +61,13 @@ def install() -> list[Callable[[], None]]:
         "nvrtcGetCUBIN": getter("nvrtcGetCUBIN"), "nvrtcGetPTX": getter("nvrtcGetPTX"),
     }  # fmt: skip
     _original.update({name: getattr(nvrtc, name) for name in new})
-    undo = [swap(_original[name], by_position(_original[name], function)) for name, function in new.items()]
+    undo = swap_all([(_original[name], by_position(_original[name], function)) for name, function in new.items()])
 
     def forget() -> None:
         _programs.clear()
         _images.clear()
 
-    return [forget, *undo]
+    return [forget, undo]
 
 
 def text_of(image: bytes) -> str | None:

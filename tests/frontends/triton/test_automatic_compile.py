@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -100,17 +101,23 @@ def compiled(job: Job, capability: int = CAPABILITY, **recipe: Any) -> Any:
     return compile_woven(job, capability, Recipe(Weaving(fuse=False), **recipe))
 
 
-def every_job() -> list[Any]:
-    return [pytest.param(job, id=job.name) for job in plain_jobs()]
+JOBS = {job.name: job for job in plain_jobs()}
+every_job = pytest.mark.parametrize("job", [pytest.param(job, id=name) for name, job in JOBS.items()])
+ALL_BUT_LINES = [kind for kind in Auto.of("all").classes if kind != "lines"]
 
 
-@pytest.mark.parametrize("job", every_job())
+@functools.cache
+def marked_but_for_lines(name: str) -> Any:
+    """A kernel that every rule but `lines` has marked; its TTGIR is that of the plain kernel."""
+    return compiled(JOBS[name], auto=Auto.of(ALL_BUT_LINES), least_occupancy=0.0)
+
+
+@every_job
 def test_every_site_is_marked_once_and_stays_in_its_place_down_to_sass(job: Job) -> None:
-    classes = [kind for kind in Auto.of("all").classes if kind != "lines"]
-    kernel = compiled(job, auto=Auto.of(classes), least_occupancy=0.0)
+    kernel = marked_but_for_lines(job.name)
     plain = kernel.asm["ttgir"]
     assert "@warplens" not in plain, "Triton's own copy of the TTGIR stays as it is"
-    marked = mark_ttgir(plain, Auto.of(classes))
+    marked = mark_ttgir(plain, Auto.of(ALL_BUT_LINES))
     assert _unmarked(marked.text) == plain
     found = Counter(site.region for site in marked.sites)
     if job.name in EXPECTED:
@@ -130,9 +137,9 @@ def test_every_site_is_marked_once_and_stays_in_its_place_down_to_sass(job: Job)
     assert_same_order(ptx)
 
 
-@pytest.mark.parametrize("job", every_job())
+@every_job
 def test_lines_fill_the_blocks_and_nest_with_the_rest(job: Job) -> None:
-    plain = ttgir(job)
+    plain = marked_but_for_lines(job.name).asm["ttgir"]
     marked = mark_ttgir(plain, Auto.of("all", most=1000))
     assert _unmarked(marked.text) == plain
     assert_nested(marked.text)
@@ -146,10 +153,8 @@ def test_lines_fill_the_blocks_and_nest_with_the_rest(job: Job) -> None:
 
 
 def test_tritons_own_warp_specialisation_is_marked_in_every_partition() -> None:
-    job = blackwell_job()
-    classes = [kind for kind in Auto.of("all").classes if kind != "lines"]
-    kernel = compiled(job, 100, auto=Auto.of(classes), least_occupancy=0.0)
-    marked = mark_ttgir(kernel.asm["ttgir"], Auto.of(classes))
+    kernel = compiled(blackwell_job(), 100, auto=Auto.of(ALL_BUT_LINES), least_occupancy=0.0)
+    marked = mark_ttgir(kernel.asm["ttgir"], Auto.of(ALL_BUT_LINES))
     dot = number("acc = tl.dot(a.load([row, k]), b.load([k, column]), acc)")
     found = Counter(site.region for site in marked.sites)
     assert found[f"mma issue plain_kernels.py:{dot}"] == 1
@@ -160,7 +165,7 @@ def test_tritons_own_warp_specialisation_is_marked_in_every_partition() -> None:
 
 
 def test_marks_leave_the_pipeline_as_it_is() -> None:
-    job = next(job for job in plain_jobs() if job.name == "gemm")
+    job = JOBS["gemm"]
     plain, marked = job.compile(CAPABILITY).asm, compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm
     assert plain["ttgir"] == marked["ttgir"]
     for word in ("cp.async.cg", "cp.async.commit_group", "cp.async.wait_group", "wgmma.mma_async", "wgmma.wait_group"):
@@ -171,7 +176,7 @@ def test_marks_leave_the_pipeline_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["add", "triton_poi_fused_add_gelu_0", "gemm", "flash_forward"])
 def test_no_code_is_left_between_the_tracks_clocks_and_the_first_and_last_line(name: str) -> None:
     """In SASS: the track's first and last clock read, all 64 bits of it, are those of the first and the last region."""
-    job = next(job for job in plain_jobs() if job.name == name)
+    job = JOBS[name]
     made = assemble(compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm["ptx"], CAPABILITY, disassemble=True)
     lines = [line for line in made.sass.splitlines() if re.match(r"\s*/\*[0-9a-f]{4,}\*/\s", line)]
     clocks = [number for number, line in enumerate(lines) if "SR_CLOCKLO" in line]
@@ -182,7 +187,7 @@ def test_no_code_is_left_between_the_tracks_clocks_and_the_first_and_last_line(n
 
 def test_warps_of_a_specialised_kernel_are_in_a_region_wherever_they_wait() -> None:
     """What hands them their partitions is in no operation of the TTGIR."""
-    job = next(job for job in plain_jobs() if job.name == "gluon_gemm")
+    job = JOBS["gluon_gemm"]
     ptx = compiled(job, auto=Auto.of("all"), least_occupancy=0.0).asm["ptx"]
     waits = assert_nested_on_every_path(ptx, r"barrier\.sync|bar\.sync|mbarrier\.try_wait")
     assert len(waits) > 4
@@ -193,7 +198,7 @@ def test_warps_of_a_specialised_kernel_are_in_a_region_wherever_they_wait() -> N
 
 def test_a_kernel_that_marks_in_loops_would_harm_has_its_loops_marked_as_a_whole() -> None:
     """Here 12 blocks fit an SM, and marks with their clocks need more registers than that leaves."""
-    job = next(job for job in plain_jobs() if job.name == "layer_norm")
+    job = JOBS["layer_norm"]
     plain, marked = assemble(job.compile(CAPABILITY).asm["ptx"], CAPABILITY), compiled(job, auto=Auto.of("loads"))
     (note,) = marked.metadata.warplens_remarks["notes"]
     said = r"with marks it needs \d+ registers instead of \d+, and an SM holds \d+ of its blocks instead of"
@@ -210,15 +215,11 @@ def test_a_kernel_that_marks_in_loops_would_harm_has_its_loops_marked_as_a_whole
 
 def test_a_kernel_that_fills_an_sm_keeps_its_marks_where_they_fit_without_registers_between_them() -> None:
     """With 32 registers, which this kernel takes itself, the marks of its load fit only so."""
-    job = next(job for job in plain_jobs() if job.name == "triton_poi_fused_add_gelu_0")
+    job = JOBS["triton_poi_fused_add_gelu_0"]
     kernel = compiled(job, auto=Auto.of(True))
     assert kernel.metadata.warplens_remarks["notes"] == []
     assert kernel.metadata.warplens["auto"] == 2
     assert kernel.metadata.warplens["resources"] == {"registers": 32, "spills": 0, "serialized": 0}
-
-
-def ttgir(job: Job) -> str:
-    return str(job.compile(CAPABILITY).asm["ttgir"])
 
 
 def _unmarked(text: str) -> str:
@@ -312,7 +313,7 @@ def _runs(steps: str) -> list[str]:
 def test_a_kernel_that_cannot_have_all_of_its_marks_has_some(auto: str | bool, left: str) -> None:
     """Regions of its loads hold more values at once than fit beside 12 blocks on an SM; the others do no harm, but for
     the counters of its loops as Triton 3.6 compiles them."""
-    job = next(job for job in plain_jobs() if job.name == "layer_norm")
+    job = JOBS["layer_norm"]
     kernel = compiled(job, auto=Auto.of(auto))
     (note,) = kernel.metadata.warplens_remarks["notes"]
     said = re.match(rf"its {left}( and loops)? are not marked: with marks it needs", note)

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from warplens.frontends.graphs.executables import executables
-from warplens.frontends.intercept.name_swap import by_position, swap
+from warplens.frontends.intercept.name_swap import by_position, swap_all
 from warplens.session import Session
 
 _BEGIN, _LAUNCH = "StreamBeginCapture", "GraphLaunch"
@@ -48,9 +48,9 @@ def follow(running: Session, module: ModuleType, prefix: str) -> list[Callable[[
 
         return launch_graph
 
-    undo = []
+    pairs = []
     for name, watch in {_BEGIN: begin, **dict.fromkeys(_INSTANTIATE, instantiate), _LAUNCH: launch}.items():
         original = getattr(module, prefix + name, None)
         if original is not None:
-            undo.append(swap(original, by_position(original, watch(original))))
-    return undo
+            pairs.append((original, by_position(original, watch(original))))
+    return [swap_all(pairs)]
