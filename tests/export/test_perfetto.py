@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -134,6 +135,21 @@ def test_numpy_writes_the_same_bytes_as_c(spans: list[Span], tmp_path: Path) -> 
             patch.setenv("WARPLENS_NATIVE", "0")
             trace.export(tmp_path / "numpy.pftrace", force=True, annotate=annotate)
         assert (tmp_path / "c.pftrace").read_bytes() == (tmp_path / "numpy.pftrace").read_bytes()
+
+
+@pytest.mark.skipif(native.load() is None, reason=f"no native library: {native.why_not()}")
+def test_hundreds_of_overlapping_spans_get_the_same_lanes_from_c_and_numpy(tmp_path: Path) -> None:
+    """More lanes than C looks at in a group; spans end out of order and free lanes of every group."""
+    numbers = random.Random(3)
+    spans = [Span(f"r{at % 5}", 10 * at, numbers.choice([15, 400, 3_000, 20_000])) for at in range(900)]
+    spans.sort(key=lambda span: span.start)
+    trace = make_trace(spans)
+    trace.export(tmp_path / "c.pftrace")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WARPLENS_NATIVE", "0")
+        trace.export(tmp_path / "numpy.pftrace")
+    assert (tmp_path / "c.pftrace").read_bytes() == (tmp_path / "numpy.pftrace").read_bytes()
+    assert sum(span.end > spans[-1].start for span in spans) > 128, "so many are open at the end"
 
 
 @pytest.mark.parametrize("use_native", ["1", "0"])

@@ -84,6 +84,7 @@ class Lifetimes:
         self.start = trace.numpy("start_cycle")
         self.duration = trace.numpy("dur_cycles")
         self.parent = trace.numpy("parent")
+        self._per_track: dict[str, Int] = {}
 
     @classmethod
     def of(cls, trace: Trace) -> Lifetimes:
@@ -98,7 +99,9 @@ class Lifetimes:
 
     def per_track(self, name: str) -> Int:
         """One value per track of a column that is constant along a track."""
-        return np.asarray(self.trace.at(name, self.first), np.int64)
+        if name not in self._per_track:
+            self._per_track[name] = np.asarray(self.trace.at(name, self.first), np.int64)
+        return self._per_track[name]
 
     def spread(self, per_track: Array) -> Array:
         """Expand a per-track array to one value per row."""

@@ -20,11 +20,15 @@ typedef struct {
     const uint8_t *open;
 } columns_t;
 
-/* A lane shows nested spans: its open rows and the time of its last event. */
+enum { GROUP = 64 };
+
+/* A lane shows nested spans: its open rows and the time of its last event. The first lane of each group of lanes also
+   knows a time before which no span of the group's lanes ends, apart from lane 0. */
 typedef struct {
     int64_t *open;
     int64_t height, room;
     uint64_t now;
+    int64_t busy_until;
 } lane_t;
 
 typedef struct {
@@ -147,12 +151,36 @@ static int add_lane(walk_t *w) {
         w->lanes = more;
         w->room *= 2;
     }
+    w->lanes[w->count - w->count % GROUP].busy_until = INT64_MIN;
     w->lanes[w->count].height = 0;
     w->lanes[w->count++].now = 0;
     return 0;
 }
 
-static int push(lane_t *l, int64_t row) {
+/* The first lane but lane 0 on which nothing is open at the start of `row`, or the number of lanes. */
+static int64_t free_lane(walk_t *w, int64_t row) {
+    for (int64_t lane = 1; lane < w->count;) {
+        lane_t *head = &w->lanes[lane - lane % GROUP];
+        int64_t stop = lane - lane % GROUP + GROUP, soonest = INT64_MAX;
+        if (stop > w->count) stop = w->count;
+        if (head->busy_until > w->rows->start[row]) {
+            lane = stop;
+            continue;
+        }
+        for (; lane < stop; lane++) {
+            if (fits(w, lane, row, NONE)) return lane;
+            int64_t end = end_of(w->rows, w->lanes[lane].open[w->lanes[lane].height - 1]);
+            if (end < soonest) soonest = end;
+        }
+        head->busy_until = soonest;
+    }
+    return w->count;
+}
+
+static int push(walk_t *w, int64_t lane, int64_t row) {
+    lane_t *l = &w->lanes[lane], *head = &w->lanes[lane - lane % GROUP];
+    int64_t end = end_of(w->rows, row);
+    if (end < head->busy_until) head->busy_until = end;
     if (l->height == l->room) {
         int64_t room = l->room ? 2 * l->room : 16;
         int64_t *more = realloc(l->open, room * sizeof *more);
@@ -176,8 +204,7 @@ static int walk_track(walk_t *w) {
         if (parent != LEFT_OUT && (parent < w->first || parent >= row)) parent = NONE;
         int64_t lane = parent < 0 ? 0 : lane_of[parent];
         if (is_loose(w, row, parent) || !fits(w, lane, row, parent)) {
-            for (lane = 1; lane < w->count; lane++)
-                if (fits(w, lane, row, NONE)) break;
+            lane = free_lane(w, row);
             if (lane == w->count && add_lane(w)) return -1;
         }
         lane_of[row] = (int32_t)lane;
@@ -190,7 +217,7 @@ static int walk_track(walk_t *w) {
             continue;
         }
         emit(w, lane, row, TYPE_BEGIN, r->start[row]);
-        if (push(&w->lanes[lane], row)) return -1;
+        if (push(w, lane, row)) return -1;
     }
     for (int64_t lane = 0; lane < w->count; lane++)
         for (lane_t *l = &w->lanes[lane]; l->height;) {
