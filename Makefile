@@ -6,6 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 CUTE_NEWEST := $(VENV)/cute-newest
 FRONTENDS   := $(VENV)/frontends
+ENGINES     := $(VENV)/engines
 DOCS        := .venv-docs
 SUITE       := $(BIN)/python -m pytest tests -n 2 --dist worksteal --ignore tests/gpu --ignore tests/wheel
 CHECKED     := src tests benchmarks examples docsite
@@ -13,7 +14,7 @@ CHECKED     := src tests benchmarks examples docsite
 # Tests start warplens as a process hundreds of times: without kept bytecode, each compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-frontends test-wheel docs reference lint bench gpu-test format clean
+.PHONY: demo test test-slow test-frontends test-engines test-wheel docs reference lint bench gpu-test format clean
 
 demo: $(VENV)/core.stamp
 	@$(BIN)/warplens demo --output demo-output --force
@@ -34,7 +35,8 @@ test-slow: $(VENV)/dev.stamp
 # Front ends of large compilers, each with a real copy of its library; a line and a requirement for each.
 test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
 	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py \
-	  tests/frontends/test_jax_xla.py tests/frontends/triton/test_helion.py $(TEST_ARGS)
+	  tests/frontends/test_jax_xla.py tests/frontends/triton/test_helion.py tests/frontends/test_tilelang.py \
+	  tests/frontends/test_cutile.py $(TEST_ARGS)
 
 # Install the built wheel in a clean environment of every Python that is here, and use it; needs the package index.
 test-wheel: $(VENV)/dev.stamp
@@ -48,6 +50,10 @@ docs: $(DOCS)/stamp
 # The pages of docs/reference, from the docstrings and the command line.
 reference: $(VENV)/dev.stamp
 	$(BIN)/python -m docsite.reference_pages
+
+# Datasets on Apache Spark, with two workers on this machine; needs Java (apt-get install default-jre-headless).
+test-engines: $(VENV)/dev.stamp $(ENGINES).stamp
+	PYTHONPATH=$(CURDIR)/$(ENGINES) $(BIN)/python -m pytest tests/engines $(TEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(CHECKED)
@@ -91,9 +97,14 @@ $(FRONTENDS).stamp: Makefile | $(VENV)/dev.stamp
 	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) 'warp-lang==1.19.0' \
 	  'helion==1.5.1' sympy mpmath networkx fsspec filelock setuptools \
 	  'jax==0.10.2' 'jaxlib==0.10.2' 'jax-cuda12-plugin==0.10.2' 'jax-cuda12-pjrt==0.10.2' ml_dtypes opt_einsum scipy \
-	  absl-py >&2
+	  absl-py 'tilelang==0.1.15' 'apache-tvm-ffi==0.1.12' 'z3-solver==4.15.4.0' cloudpickle tqdm psutil \
+	  'cuda-tile==1.7.0' $(foreach part,cuda-tileiras cuda-nvcc nvvm,'nvidia-$(part)==13.4.92') >&2
 	@$(PIP) --no-deps --upgrade --target $(FRONTENDS) --retries 0 \
 	  --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu' >&2
+	@touch $@
+
+$(ENGINES).stamp: Makefile | $(VENV)/dev.stamp
+	@$(PIP) --no-deps --upgrade --target $(ENGINES) 'pyspark==4.3.0' 'py4j==0.10.9.9' >&2
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

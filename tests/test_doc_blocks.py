@@ -100,7 +100,8 @@ def problems(node: ast.AST, known: dict[str, Any]) -> Iterator[str]:
     """Names and options of warplens that do not exist."""
     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("warplens"):
         module = import_module(node.module or "")
-        yield from (f"{node.module}.{one.name}" for one in node.names if not hasattr(module, one.name))
+        named = {one.name: f"{node.module}.{one.name}" for one in node.names if not hasattr(module, one.name)}
+        yield from (full for full in named.values() if not hasattr(module, "__path__") or find_spec(full) is None)
     elif isinstance(node, ast.Attribute) and isinstance(owner := resolve(node.value, known), type(ast)):
         if not hasattr(owner, node.attr):
             yield f"{owner.__name__}.{node.attr}"

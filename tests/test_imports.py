@@ -39,6 +39,7 @@ LAYERS = (
     "decode",
     "calibrate",
     "analyse",
+    "engines",
     "export",
     "view",
     # What users import. `profiling` is right of the views because notebooks show a profile.
@@ -46,6 +47,7 @@ LAYERS = (
     "triton",
     "cuda",
     "cute",
+    "tilelang",
     # What is built on profiles.
     "bench",
     "samples",

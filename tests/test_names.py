@@ -24,6 +24,7 @@ MODULES = {
     "triton": _PUBLIC,
     "cuda": _PUBLIC,
     "cute": _PUBLIC,
+    "tilelang": _PUBLIC,
     "frontend": "what a profile starts: for Triton, and for every library whose launches are intercepted",
     "launch_hook": _PARALLEL,
     "marks": _PARALLEL,

@@ -7,9 +7,11 @@ own, so that one that fails leaves the others alone. A new front end adds a func
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import shutil
 import signal
@@ -30,6 +32,8 @@ RECORDED, TIMES = 6, 30
 """Launches to record of each kernel, and launches in all: the rest are timed without marks."""
 LIMIT_S = 60
 """Seconds that a case may take."""
+SLOW_CASES = {"tilelang": 200, "cutile": 150}
+"""Cases that unpack a library and compile for longer."""
 _N, _SIDE = 1 << 20, 512
 _WARPS = {"polynomial": 264 * 8, "tiled_gemm": 1024 * 8, "bit_sum": 132 * 8}
 """Of one launch of each kernel in reach.cu."""
@@ -237,16 +241,51 @@ def nvidia_warp(out: Path) -> Row:
     return {**row, "identical": marked == plain, "version": wp.__version__}
 
 
+def _tile(name: str, module: str) -> Any:
+    """Functions that run the kernels of a tile library, installed or unpacked."""
+    from benchmarks.lib.reach_tile import use_kit
+
+    for needed in ("torch", module):
+        if not _is_installed(needed) and not (needed == module and use_kit(name)):
+            raise NotHere(f"{needed} is not installed")
+    return importlib.import_module(f"benchmarks.lib.reach_{name}")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _every_warp(trace: Any, profile: Any) -> Row:
+    """`described`, where each launch must have all warps of its grid."""
+    launches = trace.meta.launches
+    warps = {one.kernel: math.prod(one.grid) * -(-math.prod(one.block) // 32) for one in launches}
+    return described(trace, profile, warps)
+
+
+@case("tilelang", "TileLang")
+def tilelang(out: Path) -> Row:
+    return dict(_tile("tilelang", "tilelang").run(_every_warp, RECORDED, TIMES))
+
+
+@case("cutile", "cuTile")
+def cutile(out: Path) -> Row:
+    return dict(_tile("cutile", "cuda.tile").run(_every_warp, RECORDED, TIMES))
+
+
 def run_case(name: str, out: Path) -> Row:
     """One case, in a process of its own."""
     what, _ = CASES[name]
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "benchmarks.reach", "case", name, "--out", str(folder)]
+    limit = SLOW_CASES.get(name, LIMIT_S)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return {"case": name, "what": what, "problem": f"it did not end within {LIMIT_S} s"}
+        return {"case": name, "what": what, "problem": f"it did not end within {limit} s"}
     (folder / "stderr.txt").write_text(done.stderr)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:

@@ -43,8 +43,8 @@ ARCH = "sm_90a"
 
 
 def ptxas() -> str:
-    """The assembler on PATH, or the one in Triton's wheel."""
-    found = shutil.which("ptxas")
+    """The assembler that a library brings, the one on PATH, or the one in Triton's wheel."""
+    found = os.environ.get("REACH_PTXAS") or shutil.which("ptxas")
     if not found:
         spec = importlib.util.find_spec("triton")
         found = str(Path(spec.origin).parent / "backends/nvidia/bin/ptxas") if spec and spec.origin else ""
@@ -159,12 +159,32 @@ def quack_kernels() -> Texts:
                 yield name, path.read_bytes().partition(b"\0")[0].decode()
 
 
+def tilelang_examples() -> Texts:
+    """Kernels of TileLang's examples."""
+    from benchmarks.lib.reach_tilelang import examples
+
+    yield from examples(ARCH)
+
+
+def cutile_samples() -> Texts:
+    """Kernels of cuTile's samples, whose PTX only its own assembler takes."""
+    from cuda.tile._compile import _find_compiler_bin
+
+    from benchmarks.lib.reach_cutile import samples
+
+    os.environ["REACH_PTXAS"] = str(Path(_find_compiler_bin().path).parent / "ptxas")
+    yield from samples(ARCH.rstrip("a"))
+    del os.environ["REACH_PTXAS"]
+
+
 LIBRARIES: dict[str, tuple[str, str, Callable[[], Texts]]] = {
     "nvidia_warp": ("warp", "warp-lang", warp_examples),
     "cute_tvm_ffi": ("quack", "quack-kernels", quack_kernels),
     "pallas": ("jax_plugins", "jax", pallas_examples),
     "helion": ("helion", "helion", helion_examples),
     "deep_gemm": ("warplens", "warplens", deep_gemm_kernels),
+    "tilelang": ("tilelang", "tilelang", tilelang_examples),
+    "cutile": ("cuda.tile", "cuda-tile", cutile_samples),
 }
 """By front end: the module that must be there, its package, and the kernels. A new front end adds its line."""
 

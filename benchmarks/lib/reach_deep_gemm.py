@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.lib.reach_jit import DEEP_GEMM
-from warplens.frontends.kept_ptx import ptx_store
+from warplens.frontends.assembled_ptx import ptx_store
 
 _SOURCE = """\
 #include <deep_gemm/impls/{header}.cuh>

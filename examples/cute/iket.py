@@ -1,6 +1,6 @@
 """Every mark of NVIDIA's IKET, recorded by warplens. Run: python examples/cute/iket.py [out.warplens]
 
-Written for IKET, with nothing but its import changed (before: from cutlass.cute.experimental import iket).
+Needs a GPU. Written for IKET, with only its import changed (before: from cutlass.cute.experimental import iket).
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def main(path: str | None = None, steps: int = 5) -> None:
 
     import warplens as wl
 
+    if not torch.cuda.is_available():
+        sys.exit("this example needs a GPU")
     values = torch.arange(N, device="cuda", dtype=torch.float32)
     y = make_ptr(Float32, values.data_ptr(), cute.AddressSpace.gmem, assumed_align=16)
     with wl.profile(path) as profile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TypeVar
 
 from warplens.text import printable
 
@@ -16,6 +17,18 @@ class WarplensError(Exception):
     def __str__(self) -> str:
         """The message; names in it come from files and programs, and must not steer the terminal that shows it."""
         return printable(super().__str__())
+
+
+E = TypeVar("E", bound=WarplensError)
+
+
+def without_frames(error: E) -> E:
+    """The same error anew. An error that is kept must not be the one that was raised: it holds the frames that it
+    passed, whose variables, such as the tensors of the program, would stay alive."""
+    fresh = type(error).__new__(type(error))
+    fresh.args = error.args
+    fresh.__dict__.update(error.__dict__)
+    return fresh
 
 
 class UsageError(WarplensError):

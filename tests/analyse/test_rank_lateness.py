@@ -90,6 +90,24 @@ def test_time_outside_the_recorded_kernels_is_not_blamed_on_one() -> None:
     assert "do not explain it" in said
 
 
+def test_a_few_recorded_launches_tell_the_cause() -> None:
+    """A profile records some launches of each kernel, and notes all collectives."""
+    found = rank_lateness(JobCollectives(late_job({2: {"softmax": 40_000}}, steps=40, recorded=4)))
+    assert found is not None
+    (late,) = found.late_ranks
+    assert late.late == 40
+    assert late.cause is not None
+    assert (late.cause.region, late.cause.extra_ns, late.cause.windows) == ("softmax", 40_000, 3)
+
+
+def test_without_a_launch_between_collectives_the_cause_is_not_known() -> None:
+    found, said = late_findings(late_job({2: {"softmax": 40_000}}, recorded=1))
+    assert not said
+    (undecided,) = (one.what for one in found.undecided if one.kind == "late rank")
+    assert "Rank 2" in undecided
+    assert "the cause is not known" in undecided
+
+
 def test_two_late_ranks_are_both_named() -> None:
     found = rank_lateness(JobCollectives(late_job({1: {"load": 30_000}, 3: {"store": 60_000}})))
     assert found is not None

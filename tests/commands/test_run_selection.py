@@ -22,6 +22,7 @@ from warplens.commands.shared.run_report import describe, document
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.launch.block_sampler import sample_launches
+from warplens.launch.collected_run import CollectedRun
 from warplens.options import COLD, Options
 from warplens.record.capture import VARIANT, VARIANT_LAUNCHES, Capture, Device, Launch
 from warplens.runner.program import Outcome, TargetProgram
@@ -275,8 +276,9 @@ def test_the_run_report_shows_variants_and_the_measured_slowdown(
     varied: Trace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile: Any = SimpleNamespace(
-        trace=varied, options=Options(), seen={"matmul": 47}, notes={}, path=None, cold_launches=2, hang_watch=None
-    )
+        trace=varied, options=Options(), seen={"matmul": 47}, notes={}, path=None, cold_launches=2, hang_watch=None,
+        run=CollectedRun(),
+    )  # fmt: skip
     describe(profile, Outcome())
     shown = capsys.readouterr().err
     assert TEXT in shown

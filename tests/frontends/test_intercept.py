@@ -332,6 +332,37 @@ def test_recorded_launches_in_the_steady_state_are_not_decided_again(
     assert spans[0] > 0
 
 
+@pytest.mark.parametrize("library", ["cupy", "cuda.core"])
+def test_another_grid_of_a_kernel_that_warplens_is_done_with_is_recorded(
+    gpu: FakeDriver, cupy_kernel: Any, monkeypatch: pytest.MonkeyPatch, attached: Any, library: str
+) -> None:
+    data, whole, half = Data(gpu), (4, 1, 1), (2, 1, 1)
+    with modules(monkeypatch, **(fake_core(gpu) if library == "cuda.core" else {})) as made:
+        if library == "cuda.core":
+            attached(cuda_core)
+        with wl.profile(auto="all", launches=1) as prof:
+            if library == "cuda.core":
+                core = made["cuda.core"]
+                kernel = core.Program("source", "c++").compile("cubin").get_kernel("vector_add")
+
+                def call(grid: Any) -> None:
+                    config = SimpleNamespace(**{**vars(CONFIG), "grid": grid})
+                    core.launch(SimpleNamespace(handle=7), config, kernel, *data.arguments)
+            else:
+                kernel = cupy_kernel("source", "vector_add")
+
+                def call(grid: Any) -> None:
+                    kernel(grid, BLOCK, data.arguments)
+
+            grids = [*[whole] * 25, half, whole, *[half] * 25, whole]
+            for grid in grids:
+                call(grid)
+    woven = [at for at, (_, is_woven, _) in enumerate(gpu.fired) if is_woven]
+    assert woven == [0, 25]
+    assert prof.seen["vector_add"] == len(grids)
+    assert [one.extra["variant_launches"] for one in prof.trace.meta.launches] == [27, 26]
+
+
 def test_a_cupy_launch_that_warplens_is_done_with_asks_for_nothing(gpu: FakeDriver, cupy_kernel: Any) -> None:
     data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
     with wl.profile(auto="all", launches=1) as prof:

@@ -19,8 +19,8 @@ from tests.support.cpp_launches import run_scenario
 from tests.support.fake_driver import modules
 from warplens.driver.call_hooks import CallKind
 from warplens.frontends import jax_xla
+from warplens.frontends.assembled_ptx import ptx_store, ptxas_in_front
 from warplens.frontends.driver_calls import frontend
-from warplens.frontends.kept_ptx import ptx_store
 from warplens.profiling.profile import Profile
 
 PTX = ".version 8.8\n.target sm_90\n.visible .entry k() { ret; }\n"
@@ -50,7 +50,7 @@ def _jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(jax_xla, "why_not", lambda: "")
     compiler = {
         "get_compile_options": lambda *given, **named: CompileOptions(),
-        "backend_compile_and_load": lambda *given: frontend._tuning,
+        "backend_compile_and_load": lambda *given: len(frontend._tuning),
     }
     parts = {
         "jax": {}, "jax___src": {}, "jax___src__lib": {"cuda_path": str(toolkit)}, "jax___src__compiler": compiler,
@@ -87,8 +87,9 @@ def test_ptx_that_xla_assembles_is_kept(jax: Any, tmp_path: Path, monkeypatch: p
         assert (Path(jax.lib.cuda_path) / "nvvm" / "libdevice.10.bc").read_text() == "bitcode"
         assert (Path(jax.lib.cuda_path) / "bin" / "nvlink").read_text() == "linker"
     assert subprocess.run([found, "fail"]).returncode == 7
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     stop()
-    assert (jax.lib.cuda_path, os.environ["PATH"]) == before
+    assert (jax.lib.cuda_path, os.environ["PATH"]) == (before[0], f"{tmp_path}:{before[1]}")
     assert assemble(tmp_path, found) == code, "XLA remembers where it found ptxas, also after the profile"
 
 
@@ -96,6 +97,16 @@ def test_a_python_that_is_gone_does_not_stop_the_assembler(
     jax: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    stop = jax_xla.start(Profile(auto="all"))
+    assert stop is not None
+    assert assemble(tmp_path, f"{jax.lib.cuda_path}/bin/ptxas").startswith(b"code of")
+    stop()
+
+
+def test_a_warplens_that_is_gone_does_not_stop_the_assembler(
+    jax: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ptxas_in_front, "_SOURCE", str(tmp_path / "gone"))
     stop = jax_xla.start(Profile(auto="all"))
     assert stop is not None
     assert assemble(tmp_path, f"{jax.lib.cuda_path}/bin/ptxas").startswith(b"code of")

@@ -33,7 +33,7 @@ FIRST = {
     "serialised": "serialised section",
     "overflowing": "numerical problem",
     "decode": "nothing to fix",
-    "rows": "unmarked time",
+    "rows": "nothing to fix",
 }
 
 

@@ -258,6 +258,7 @@ def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow  # a program under `warplens run`, from its start to its end
 def test_run_live_is_found_and_drawn_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     process = start(tmp_path, 60)
     try:

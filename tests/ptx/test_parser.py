@@ -117,6 +117,53 @@ def test_tricky_forms() -> None:
     assert [d.size(v) for d in module.declarations for v in d.variables] == [16, 4]
 
 
+CUTILE = """.version 9.4
+.target sm_90a
+.address_size 64
+.visible .global .align 8 .b8 ___NV_TILE_LAUNCH_META_DATA___[64];
+.visible .entry axpy_Kt1_A1f32()
+.reqntid 128
+.minnctapersm 1
+.language 7
+{
+	.loc	1 6 10
+	.loc_intermediate	2 21 4
+	mov.u32 	%r1, %clusterid.x;
+	ret;
+}
+	.file	1 "axpy.py"
+	.file	2 "./c5c2597eba1109c66318925a72f60000"
+.nv_intermediate_source_section {
+  .code_block {
+    .ir_name: "tile ir"
+    .sourceFileName: 2
+    .source_begin
+entry @axpy(%arg0: tile<ptr<f32>>) {
+  %for = for %k in (%0 to %1, step %2) : tile<i32> { // an open brace: {
+  return
+.source_end
+  }
+  .code_block {
+    .source_begin
+}
+.source_end
+  }
+}
+.global .b32 after;
+"""
+
+
+def test_directives_of_cutile() -> None:
+    module = tree.parse(CUTILE)
+    (entry,) = module.entries
+    assert module.text() == CUTILE
+    assert entry.performance == {"reqntid": (128,), "minnctapersm": (1,), "language": (7,)}
+    names = [node.name for node in entry.walk() if isinstance(node, tree.Directive)]
+    assert names == ["loc", "loc_intermediate"], "an instruction follows them"
+    assert [instruction.opcode for instruction in entry.instructions()] == ["mov", "ret"]
+    assert [one.name for item in module.declarations for one in item.variables][-1] == "after"
+
+
 @pytest.mark.parametrize(
     ("text", "line", "shown"),
     [

@@ -22,9 +22,11 @@ def late_job(
     hosts: int = 1,
     calls: bool = True,
     scatter: Callable[[], int] = lambda: 0,
+    recorded: int | None = None,
 ) -> Trace:
     """Ranks that run `attn` with three regions, then `other`, then enter a collective. `late` adds to the regions of
-    some ranks, `scatter` to all, and `pause` to their time before the collective."""
+    some ranks, `scatter` to all, and `pause` to their time before the collective. Launches of the first
+    `recorded` steps are in the trace, by default of all."""
     spans, entered = [], []
     begin = dict.fromkeys(range(ranks), 0)
     for step in range(steps):
@@ -42,7 +44,7 @@ def late_job(
         end = max(entry.values()) + 3_000
         entered += [RankCall(rank, "world", step, "all_reduce", at, end - at) for rank, at in entry.items()]
         begin = dict.fromkeys(range(ranks), end + 1_000)
-    trace = make_trace(spans)
+    trace = make_trace([span for span in spans if recorded is None or span.launch < 2 * recorded])
     clocks = RankClocks(
         {rank: RankClock(rank % hosts, bound_ns / 2 if hosts == 1 else 0.0) for rank in range(ranks)},
         [TiedHost(f"node{at}", "collectives", bound_ns if at else 0.0) for at in range(hosts)],

@@ -18,7 +18,7 @@ import warplens as wl
 from tests.support.paths import ROOT
 from tests.support.small_launches import small_launches
 from warplens.decode import decode
-from warplens.trace import checksums, io
+from warplens.trace import checksums, io, row_groups
 from warplens.trace.model import Trace
 from warplens.trace.parquet_pieces import encode, join
 from warplens.trace.thrift_compact import DOUBLE, I16, I64, LIST, STRUCT, TRUE, read_structure, write_structure
@@ -98,14 +98,15 @@ def _cut(rows: int) -> list[range]:
 def test_a_trace_of_several_row_groups_is_read_back(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(io, "ROW_GROUP", 33)
+    monkeypatch.setattr(row_groups, "MOST_ROWS", 33)
+    monkeypatch.setattr(row_groups, "_LEAST_ROWS", 20)
     monkeypatch.setattr(io, "_ROWS_AT_ONCE", 8)
     path = trace.save(tmp_path / "pieces.warplens")
     read = wl.load(path)
     assert read.spans.equals(trace.spans)
     assert read.checked
     metadata = pq.read_metadata(path)
-    assert metadata.num_row_groups == -(-len(trace) // 33)
+    assert metadata.num_row_groups > 2
     chunk = metadata.row_group(0).column(metadata.schema.names.index("sm"))
     assert chunk.statistics.has_min_max
 
@@ -113,7 +114,8 @@ def test_a_trace_of_several_row_groups_is_read_back(
 def test_every_damaged_byte_of_such_a_file_is_found(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(io, "ROW_GROUP", 64)
+    monkeypatch.setattr(row_groups, "MOST_ROWS", 64)
+    monkeypatch.setattr(row_groups, "_LEAST_ROWS", 64)
     path = trace.save(tmp_path / "pieces.warplens")
     whole = path.read_bytes()
     for place in np.random.default_rng(0).integers(4, len(whole) - 8, 40).tolist():

@@ -155,6 +155,20 @@ def test_a_folder_is_read_on_one_axis_with_its_bounds(tmp_path: Path) -> None:
     assert not trace.meta.rank_notes
 
 
+def test_a_selected_rank_keeps_its_place_on_the_axis_of_all(tmp_path: Path) -> None:
+    """Alone, a rank would be placed by its own clock only."""
+    job = SimulatedJob(3)
+    write_ranks(tmp_path / "job", job, job.run())
+    whole = wl.load(tmp_path / "job")
+    last = int((whole.numpy("start_ns") + whole.numpy("dur_ns")).max())
+    for conditions in ({"rank": 0}, {"rank": [1, 3]}, {"time": (last, None)}):
+        found, expected = wl.load(tmp_path / "job", **conditions), whole.select(**conditions)
+        assert 0 < len(found) < len(whole)
+        assert found.spans.drop_columns(["track"]).equals(expected.spans.drop_columns(["track"]))
+        assert found.meta.launches == expected.meta.launches
+        assert found.meta.origin_ns == whole.meta.origin_ns
+
+
 def test_the_calls_lie_among_the_launches(tmp_path: Path) -> None:
     job = SimulatedJob(8)
     job.collective({rank: 5 * SECOND + 10_000 * (rank + 1) for rank in job.calls})

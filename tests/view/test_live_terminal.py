@@ -50,6 +50,16 @@ def test_a_program_that_is_gone_ends_the_view(monkeypatch: pytest.MonkeyPatch) -
     assert "the program has ended" in out.getvalue()
 
 
+def test_ctrl_c_ends_the_view_and_not_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live_terminal, "fetch_state", interrupted)
+    out = io.StringIO()
+    live_terminal.follow("http://127.0.0.1:1/x/", Console(file=out, force_terminal=True, width=80))
+    assert "ended" not in out.getvalue()
+
+
 def test_a_region_keeps_its_colour_while_others_come_and_go() -> None:
     documents = LiveDocuments()
     whole = gemm(tiles=8, steps=3, sms=2)

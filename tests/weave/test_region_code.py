@@ -75,3 +75,14 @@ def test_the_work_of_matrix_products_is_counted_per_warp() -> None:
         text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", f"  {line}\n")
         woven = weave(text, buffer=SymbolBuffer())
         assert woven.code["k"]["1"] == {"instructions": 1, "matrix": 1, "matrix_flops": flops}
+
+
+def test_accesses_outside_the_loops_of_a_region_do_not_describe_it() -> None:
+    """A loop that loads neighbouring words, then one store with lanes apart."""
+    loop = "$L:\n  ld.global.f32 %f1, [%rd5];\n  add.u32 %r9, %r9, 1;\n  setp.lt.u32 %p1, %r9, 64;\n  @%p1 bra $L;\n"
+    near = "  mul.wide.u32 %rd4, %r2, 4;\n  add.s64 %rd5, %rd1, %rd4;\n"
+    body = f"{near}{loop}  st.global.f32 [%rd3], %f1;\n"
+    text = _TEXT.replace("  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n", body)
+    counts = weave(text, buffer=SymbolBuffer()).code["k"]["1"]
+    assert (counts["load_waste"], counts["loads"], counts["stores"]) == (1.0, 1, 1)
+    assert "store_waste" not in counts

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -111,6 +111,31 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
     are needed: a different clock rate alone changes the ns of computation and the cycles of memory waits, and neither
     is caused by the code.
     """
+    return diff_sides(TraceSide(before), TraceSide(after), margin=margin, confidence=confidence)
+
+
+class DiffSide(Protocol):
+    """What a comparison needs of one of its two traces, for each kernel."""
+
+    kernels: Sequence[str]
+    real: bool
+    """Whether its times are those of a GPU."""
+
+    def durations(self, kernel: str) -> tuple[Float, Float]:
+        """Each launch's duration in ns, and in cycles of the clock that its warps saw."""
+        ...
+
+    def rows(self, kernel: str) -> Mapping[str, RegionStatistics]:
+        """The statistics of each region."""
+        ...
+
+    def samples(self, kernel: str) -> Mapping[str, Sample]:
+        """Each region's measured spans with their clusters."""
+        ...
+
+
+def diff_sides(before: DiffSide, after: DiffSide, *, margin: float, confidence: float) -> Difference:
+    """Compare what is known of two traces; see `diff`."""
     if not 0 < confidence < 1 or margin < 0:
         raise UsageError(
             f"margin={margin}, confidence={confidence}: margin must be at least 0, and confidence between 0 and 1"
@@ -126,9 +151,9 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
     return Difference(tuple(kernels), tuple(order), margin, confidence)
 
 
-def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
+def _pairs(before: DiffSide, after: DiffSide) -> list[tuple[str, str]]:
     """Kernels of the same name; if both traces hold one kernel, the two are compared whatever their names."""
-    old, new = list(Lifetimes.of(before).kernels), list(Lifetimes.of(after).kernels)
+    old, new = list(before.kernels), list(after.kernels)
     if not old or not new:
         raise WarplensError(f"{'BEFORE' if not old else 'AFTER'} holds no spans, so there is nothing to compare")
     if len(old) == len(new) == 1:
@@ -142,11 +167,9 @@ def _pairs(before: Trace, after: Trace) -> list[tuple[str, str]]:
 
 
 def _kernel(
-    before: Trace, after: Trace, old: str, new: str, margin: float, confidence: float, inside: list[RegionChange]
+    before: DiffSide, after: DiffSide, old: str, new: str, margin: float, confidence: float, inside: list[RegionChange]
 ) -> KernelChange:
-    ns, cycles = zip(
-        *(_durations(Lifetimes.of(trace), name) for trace, name in ((before, old), (after, new))), strict=True
-    )
+    ns, cycles = zip(before.durations(old), after.durations(new), strict=True)
     interval = interval_of_means(ns[0], ns[1], confidence)
     in_cycles = interval_of_means(cycles[0], cycles[1], confidence)
     verdict = _verdict([in_cycles, interval], margin)
@@ -164,25 +187,18 @@ def _kernel(
     )
 
 
-def _durations(lives: Lifetimes, kernel: str) -> tuple[Float, Float]:
-    """Each launch's duration in ns, and in cycles of the clock that its warps saw."""
-    at = lives.kernels[kernel]
-    ns = np.array([lives.launches[number].duration_ns for number in at], np.float64)
-    lived = np.bincount(lives.launch, weights=lives.finish - lives.begin, minlength=len(lives.launches))[at]
-    lived_ns = np.bincount(lives.launch, weights=lives.finish_ns - lives.begin_ns, minlength=len(lives.launches))[at]
-    return ns, ns * lived / np.maximum(lived_ns, 1)
-
-
-def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, confidence: float) -> list[RegionChange]:
-    parts = [_part(trace, name) for trace, name in ((before, old), (after, new))]
-    rows = [{row.region: row for row in statistics(part)} for part, _ in parts]
-    samples = [_samples(*given) for given in ((before, old, rows[0]), (after, new, rows[1]))]
+def _regions(
+    before: DiffSide, after: DiffSide, old: str, new: str, margin: float, confidence: float
+) -> list[RegionChange]:
+    sides = ((before, old), (after, new))
+    rows, samples = [side.rows(name) for side, name in sides], [side.samples(name) for side, name in sides]
+    launches = [len(side.durations(name)[0]) for side, name in sides]
     names = list(dict.fromkeys([*rows[0], *rows[1]]))
     shared = [name for name in names if name in samples[0] and name in samples[1]]
     # Bonferroni: each of many regions, tested by two means, gets its part of the allowed error.
     each = 1 - (1 - confidence) / max(2 * len(shared), 1)
-    explained = _explained(rows, [launches for _, launches in parts])
-    real = [all(info.clock == "gpu" for info in trace.meta.launches) for trace in (before, after)]
+    explained = _explained(rows, launches)
+    real = [before.real, after.real]
     out = []
     for name in names:
         first, second = rows[0].get(name), rows[1].get(name)
@@ -204,7 +220,7 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
             verdict = ChangeVerdict.SAME  # every statistic is equal
         if verdict is ChangeVerdict.UNSURE:
             note = _why(found, margin)
-        per_launch = [row.count / launches for row, (_, launches) in zip((first, second), parts, strict=True)]
+        per_launch = [row.count / many for row, many in zip((first, second), launches, strict=True)]
         changes = {metric: found[metric, "cycles"] for metric in METRICS}
         changes |= {f"{metric}_ns": found[metric, "ns"] for metric in METRICS}
         count = per_launch[1] / per_launch[0] - 1
@@ -212,31 +228,50 @@ def _regions(before: Trace, after: Trace, old: str, new: str, margin: float, con
     return out
 
 
-def _part(trace: Trace, kernel: str) -> tuple[Trace, int]:
-    launches = len(Lifetimes.of(trace).kernels[kernel])
-    return (trace if len(trace.kernels) == 1 else trace.select(kernel=kernel)), launches
+class TraceSide:
+    """A trace in memory, as one side of a comparison."""
 
+    def __init__(self, trace: Trace) -> None:
+        self._trace, self._lives = trace, Lifetimes.of(trace)
+        self.kernels: Sequence[str] = list(self._lives.kernels)
+        self.real = all(info.clock == "gpu" for info in trace.meta.launches)
+        self._rows: dict[str, dict[str, RegionStatistics]] = {}
 
-def _samples(trace: Trace, kernel: str, known: Mapping[str, RegionStatistics]) -> dict[str, Sample]:
-    """Each region's measured spans with their clusters."""
-    lives = Lifetimes.of(trace)
-    cluster, clusters = clusters_of(lives, kernel)
-    rows = lives.spans_of(kernel, measured=True)
-    region = lives.region[rows]
-    order = np.argsort(region.astype(np.uint16 if len(lives.regions) < 1 << 16 else np.int32), kind="stable")
-    count = np.bincount(region, minlength=len(lives.regions))
-    bounds = np.append(0, np.cumsum(count))
-    chosen = order if isinstance(rows, slice) else rows[order]
-    ns, amount = trace.numpy("dur_ns"), counts(trace) if trace.aggregated else None
-    out = {}
-    for code in np.flatnonzero(count).tolist():
-        part = chosen[bounds[code] : bounds[code + 1]]
-        name = lives.regions[code]
-        cycles, in_ns = lives.duration[part], ns[part]
-        if amount is not None:  # the mean of each warp is one observation
-            cycles, in_ns = cycles / amount[part], in_ns / amount[part]
-        out[name] = Sample(known[name], cycles, in_ns, cluster[lives.of_row[part]], clusters)
-    return out
+    def durations(self, kernel: str) -> tuple[Float, Float]:
+        lives = self._lives
+        at = lives.kernels[kernel]
+        ns = np.array([lives.launches[number].duration_ns for number in at], np.float64)
+        lived, lived_ns = (
+            np.bincount(lives.launch, weights=end - begin, minlength=len(lives.launches))[at]
+            for begin, end in ((lives.begin, lives.finish), (lives.begin_ns, lives.finish_ns))
+        )
+        return ns, ns * lived / np.maximum(lived_ns, 1)
+
+    def rows(self, kernel: str) -> Mapping[str, RegionStatistics]:
+        if kernel not in self._rows:
+            part = self._trace if len(self._trace.kernels) == 1 else self._trace.select(kernel=kernel)
+            self._rows[kernel] = {row.region: row for row in statistics(part)}
+        return self._rows[kernel]
+
+    def samples(self, kernel: str) -> Mapping[str, Sample]:
+        trace, lives, known = self._trace, self._lives, self.rows(kernel)
+        cluster, clusters = clusters_of(lives, kernel)
+        rows = lives.spans_of(kernel, measured=True)
+        region = lives.region[rows]
+        order = np.argsort(region.astype(np.uint16 if len(lives.regions) < 1 << 16 else np.int32), kind="stable")
+        count = np.bincount(region, minlength=len(lives.regions))
+        bounds = np.append(0, np.cumsum(count))
+        chosen = order if isinstance(rows, slice) else rows[order]
+        ns, amount = trace.numpy("dur_ns"), counts(trace) if trace.aggregated else None
+        out: dict[str, Sample] = {}
+        for code in np.flatnonzero(count).tolist():
+            part = chosen[bounds[code] : bounds[code + 1]]
+            name = lives.regions[code]
+            cycles, in_ns = lives.duration[part], ns[part]
+            if amount is not None:  # the mean of each warp is one observation
+                cycles, in_ns = cycles / amount[part], in_ns / amount[part]
+            out[name] = Sample(known[name], cycles, in_ns, cluster[lives.of_row[part]], clusters)
+        return out
 
 
 def _judge(
@@ -280,7 +315,7 @@ def _why(found: Mapping[tuple[str, str], Interval], margin: float) -> str:
     return "the noise is as large as the change: profile more launches"
 
 
-def _explained(rows: list[dict[str, RegionStatistics]], launches: list[int]) -> dict[str, float | None]:
+def _explained(rows: Sequence[Mapping[str, RegionStatistics]], launches: list[int]) -> dict[str, float | None]:
     """The change of each region's exclusive time per launch, as a share of the whole change."""
     own = [{name: row.exclusive_ns / launches[side] for name, row in rows[side].items()} for side in (0, 1)]
     names = {*own[0], *own[1]}

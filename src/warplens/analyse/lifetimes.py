@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,6 @@ Array = npt.NDArray[Any]
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-
-_known: WeakKeyDictionary[Trace, Lifetimes] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -90,10 +87,11 @@ class Lifetimes:
 
     @classmethod
     def of(cls, trace: Trace) -> Lifetimes:
-        """The lifetimes of a trace, computed on first use and cached as long as the trace exists."""
-        if trace not in _known:
-            _known[trace] = cls(trace)
-        return _known[trace]
+        """The lifetimes of a trace, computed on first use and kept with the trace."""
+        found = trace.derived.get(cls)
+        if not isinstance(found, cls):
+            found = trace.derived[cls] = cls(trace)
+        return found
 
     def __len__(self) -> int:
         return len(self.first)

@@ -7,7 +7,7 @@ clocks of the two. It is compared with the middle one of all that it can be comp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -162,30 +162,40 @@ def _late_rank(job: JobCollectives, rank: int, leads: Sequence[tuple[Collective,
 
 
 def _cause(job: JobCollectives, late: Sequence[tuple[Collective, LateEntry]]) -> LatenessCause | None:
-    """Compare what the rank did before it was late with what the ranks that it was later than did meanwhile."""
+    """Compare what the rank did before it was late with what the ranks that it was later than did meanwhile; None if no
+    launch was recorded there."""
     windows = {(one.rank, id(one.after)): one for some in job.windows.values() for one in some}
-    mine, theirs = [], []
+    pairs = []
     for one, entry in late:
-        both = windows.get((entry.rank, id(one))), windows.get((entry.than, id(one)))
-        if both[0] is not None and both[1] is not None:
-            mine.append(both[0])
-            theirs.append(both[1])
-    if not mine:
+        mine, theirs = windows.get((entry.rank, id(one))), windows.get((entry.than, id(one)))
+        if mine is not None and theirs is not None:
+            # A window without a recorded launch says nothing: most profiles record only some launches of each kernel.
+            times = job.kernel_times(mine), job.kernel_times(theirs)
+            pairs += [(mine, theirs, *times)] if any(times) else []
+    if not pairs:
         return None
-    # Medians: a window in which something else happened once, such as a compilation, says nothing.
-    longer = median(one.ns - other.ns for one, other in zip(mine, theirs, strict=True))
-    here, there = [job.kernel_times(one) for one in mine], [job.kernel_times(one) for one in theirs]
+    # Medians: a window in which something else happened once, such as a compilation, says nothing either.
+    longer = median(mine.ns - theirs.ns for mine, theirs, *_ in pairs)
     extra = {
-        kernel: median(one.get(kernel, 0) - other.get(kernel, 0) for one, other in zip(here, there, strict=True))
-        for kernel in {kernel for one in here for kernel in one}
+        kernel: median(here.get(kernel, 0) - there.get(kernel, 0) for *_, here, there in pairs)
+        for kernel in {kernel for _, _, here, _ in pairs for kernel in here}
     }
-    window_ns = float(median(one.ns for one in mine))
+    known = LatenessCause(len(pairs), float(median(mine.ns for mine, *_ in pairs)))
     kernel = max(extra, key=lambda name: extra[name], default="")
     if not kernel or extra[kernel] < _CAUSE_SHARE * max(longer, 1):
-        return LatenessCause(len(mine), window_ns)
-    region, region_ns, executions = _region(job.lives, kernel, mine[0].rank, {one.rank for one in theirs})
-    spent = float(median(one.get(kernel, 0) for one in here))
-    return LatenessCause(len(mine), window_ns, kernel, spent, float(extra[kernel]), region, region_ns, executions)
+        return known
+    region, region_ns, executions = _region(
+        job.lives, kernel, late[0][1].rank, {theirs.rank for _, theirs, *_ in pairs}
+    )
+    return replace(
+        known,
+        kernel=kernel,
+        kernel_ns=float(median(here.get(kernel, 0) for _, _, here, _ in pairs)),
+        extra_ns=float(extra[kernel]),
+        region=region,
+        region_extra_ns=region_ns,
+        executions=executions,
+    )
 
 
 def _region(lives: Lifetimes, kernel: str, rank: int, others: set[int]) -> tuple[str, float, tuple[float, float]]:
@@ -219,7 +229,7 @@ def _per_warp(lives: Lifetimes, kernel: str, ranks: set[int]) -> tuple[Float, Fl
 def cause_text(cause: LatenessCause | None) -> str:
     """The cause in a few words."""
     if cause is None:
-        return "unknown: it was never late after another collective"
+        return "unknown: no launch was recorded before"
     if not cause.kernel:
         return "outside the recorded kernels"
     region = f", region {cause.region}" if cause.region else ""

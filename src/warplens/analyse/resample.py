@@ -45,10 +45,22 @@ class Sample:
         """The durations, or every n-th of very many: enough to estimate their distribution."""
         return self.values[unit][:: self.step]
 
+    def totals(self, unit: str, cap: float = np.inf) -> Float:
+        """The sum of the durations of each cluster, each cut to `cap`."""
+        values = self.values[unit] if cap == np.inf else np.minimum(self.values[unit], cap)
+        return np.asarray(np.bincount(self.cluster, weights=values, minlength=self.clusters), np.float64)
+
+    def histogram(self, unit: str, edges: Float) -> Array:
+        """How many durations of each cluster lie between edges, or every n-th of very many."""
+        bins = len(edges) - 1
+        at = np.clip(np.searchsorted(edges, self.subsample(unit), side="right") - 1, 0, bins - 1)
+        key = self.cluster[:: self.step] * bins + at
+        return np.bincount(key, minlength=self.clusters * bins).reshape(self.clusters, bins)
+
     def point(self, metric: str, unit: str, cap: float) -> float:
         """The value over all spans."""
         if metric == TRIMMED:
-            return float(np.minimum(self.values[unit], cap).mean())
+            return float(self.totals(unit, cap).sum() / self.count.sum())
         return float(self.row[metric if unit == "cycles" else f"{metric}_ns"])
 
 
@@ -115,18 +127,12 @@ def _edges(values: Array) -> Float:
 
 
 def _replicas(sample: Sample, unit: str, weights: Float, edges: Float, cap: float) -> dict[str, Float]:
-    values = sample.values[unit]
     drawn_count = weights @ sample.count
     out = {}
-    for name, counted in (("mean", values), (TRIMMED, np.minimum(values, cap))):
-        total = np.bincount(sample.cluster, weights=counted, minlength=sample.clusters)
+    for name, total in (("mean", sample.totals(unit)), (TRIMMED, sample.totals(unit, cap))):
         with np.errstate(divide="ignore", invalid="ignore"):
             out[name] = np.asarray((weights @ total) / drawn_count)
-    bins = len(edges) - 1
-    at = np.clip(np.searchsorted(edges, sample.subsample(unit), side="right") - 1, 0, bins - 1)
-    key = sample.cluster[:: sample.step] * bins + at
-    counts = np.bincount(key, minlength=sample.clusters * bins).reshape(sample.clusters, bins)
-    drawn = np.cumsum(weights @ counts, axis=1)
+    drawn = np.cumsum(weights @ sample.histogram(unit, edges), axis=1)
     for name, share in _QUANTILES.items():
         out[name] = _quantile(drawn, edges, share)
     return out

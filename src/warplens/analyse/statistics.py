@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from warplens.trace.model import Trace
 
 GROUPS = ("region", "kernel", "sm", "warp", "block", "launch", "rank")
-_PERCENTILES = (50, 95, 99)
-_WITH_VARIANTS = ("region", "kernel")
+PERCENTILES = (50, 95, 99)
+WITH_VARIANTS = ("region", "kernel")
 """Groups in which a row may hold several variants of a kernel."""
 _SHOWN = ("mean", "p50", "p95", "p99", "min", "max", "total")
 
@@ -107,7 +107,7 @@ UNKNOWN = ("purity", "corrected", "corrected_low", "corrected_high")
 """The metrics that need a verification or a calibration, NaN without."""
 
 
-def _by_group(row: RegionStatistics) -> tuple[int, str, str, int]:
+def by_group(row: RegionStatistics) -> tuple[int, str, str, int]:
     """Sort key that orders numeric groups by number."""
     return int(row.group) if row.group.isdigit() else 0, row.group, row.variant, -row.total
 
@@ -126,6 +126,8 @@ class Statistics:
     """Which share of the blocks was recorded, where it is not all of them; and what mode="aggregate" means."""
     values: Sequence[ValueStatistics] = ()
     """The values and instants that were recorded, in every grouping the same."""
+    quantile_error: float = 0.0
+    """How far percentiles may be from the exact ones, as a share of them; 0 where they are exact."""
 
     @property
     def heading(self) -> str:
@@ -171,7 +173,7 @@ class Statistics:
         if name not in METRICS:
             raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
         down = name not in NAMES if descending is None else descending
-        key = _by_group if name == "group" else attrgetter(name)
+        key = by_group if name == "group" else attrgetter(name)
         rows = sorted(self.rows, key=key, reverse=down)
         return replace(self, rows=tuple(rows))
 
@@ -184,6 +186,7 @@ class Statistics:
             "sample": self.sample,
             "rows": [row.to_json() for row in self.rows],
             "values": [asdict(one) for one in self.values],
+            "quantile_error": self.quantile_error,
         }
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -207,7 +210,7 @@ def statistics(
     codes, regions = trace.codes("region")
     spans = trace.of_kind("span")
     is_open = trace.numpy("open")
-    split = by in _WITH_VARIANTS and not merge_variants
+    split = by in WITH_VARIANTS and not merge_variants
     variant, labels = variant_rows(trace) if split else (np.zeros(0, np.int64), [""])
     group, groups = _groups(trace, by)
     many = len(regions) * len(labels)
@@ -244,9 +247,9 @@ def statistics(
             )
         )
     never = set(np.flatnonzero(unended).tolist()) - measures.keys()
-    rows += [_never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
-    rows.sort(key=_by_group)
-    rows = _with_trust(trace, rows, by, corrected=corrected and by == "region" and len(labels) == 1)
+    rows += [never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
+    rows.sort(key=by_group)
+    rows = with_trust(trace, rows, by, corrected=corrected and by == "region" and len(labels) == 1)
     known = kernel_variants(trace.meta.launches) if len(labels) > 1 else ()
     return Statistics(
         by,
@@ -296,7 +299,7 @@ def _of_many(trace: Trace, columns: SpanColumns) -> dict[int, dict[str, Any]]:
         if executions is None:
             in_cycles, in_ns = _summary(durations), _summary(ns[rows_of])
         else:
-            in_cycles, in_ns = executions.summary(rows_of, _PERCENTILES)
+            in_cycles, in_ns = executions.summary(rows_of, PERCENTILES)
         return {
             "count": int(amount[rows_of].sum()),
             **in_cycles,
@@ -312,7 +315,7 @@ def _of_many(trace: Trace, columns: SpanColumns) -> dict[int, dict[str, Any]]:
         return dict(zip(keys.tolist(), pool.map(measures, range(len(keys))), strict=True))
 
 
-def _with_trust(trace: Trace, rows: list[RegionStatistics], by: str, *, corrected: bool) -> list[RegionStatistics]:
+def with_trust(trace: Trace, rows: list[RegionStatistics], by: str, *, corrected: bool) -> list[RegionStatistics]:
     """The rows with what the machine code and the calibration say about them."""
     anywhere, means = purity_by_region(trace), corrected_means(trace) if corrected else {}
     within = region_purity(trace) if by == "kernel" and anywhere else {}
@@ -362,7 +365,7 @@ def _summary_of_parts(gathered: Gathered) -> dict[str, Any]:
 
 
 def _summary(durations: Int, std: float | None = None) -> dict[str, Any]:
-    p50, p95, p99 = np.percentile(durations, _PERCENTILES)
+    p50, p95, p99 = np.percentile(durations, PERCENTILES)
     return {
         "total": int(durations.sum()),
         "mean": float(durations.mean()),
@@ -400,6 +403,6 @@ def _spread(durations: Int, member: Int, amount: Int) -> float:
     return float((means.max() - means.min()) / middle) if middle else 0.0
 
 
-def _never_ended(group: str, region: str, variant: str, unended: int) -> RegionStatistics:
+def never_ended(group: str, region: str, variant: str, unended: int) -> RegionStatistics:
     zeros: dict[str, Any] = {name: 0 for name in METRICS if name not in (*NAMES, *UNKNOWN, "open")}
     return RegionStatistics(group=group, region=region, variant=variant, open=unended, **zeros)

@@ -8,10 +8,13 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.diff import CONFIDENCE, MARGIN, ChangeVerdict, Difference, KernelChange, RegionChange, diff
+from warplens.analyse.quantile_sketch import ERROR
 from warplens.analyse.resample import Interval
 from warplens.analyse.thresholds import Crossing, Threshold, check
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table, working
+from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
 from warplens.commands.shared.number_range import number_range
+from warplens.engines.queries import dataset_diff
 from warplens.errors import ThresholdCrossed
 from warplens.trace.model import Trace
 from warplens.wording import change, duration, integer, percent, plural
@@ -47,8 +50,17 @@ _UNSURE = (
     metavar="PERCENT",
     help=f"Confidence level of the intervals, for all regions together.  [default: {100 * CONFIDENCE:g}]",
 )
+@engine_option
 @json_option
-def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, confidence: float, as_json: bool) -> None:
+def command(
+    before: str,
+    after: str,
+    fail_on: tuple[str, ...],
+    margin: float,
+    confidence: float,
+    engine: str | None,
+    as_json: bool,
+) -> None:
     """Compare the traces BEFORE and AFTER region by region, with confidence intervals and a verdict.
 
     \b
@@ -56,9 +68,17 @@ def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, co
       warplens diff before.warplens after.warplens --fail-on load.p50:+5%
     """
     thresholds = [Threshold.parse(text) for text in fail_on]
-    old, new = read_trace(before), read_trace(after)
+    runner, datasets = engine_for([before, after], engine)
+    limits = {"margin": margin / 100, "confidence": confidence / 100}
+    if runner is not None:
+        old, new = (one.outline() for one in datasets)
+    else:
+        old, new = read_trace(before), read_trace(after)
     with working("comparing"):
-        result = diff(old, new, margin=margin / 100, confidence=confidence / 100)
+        if runner is not None:
+            result = dataset_diff(datasets[0], datasets[1], runner, **limits)
+        else:
+            result = diff(old, new, **limits)
         crossings = check(result, thresholds)
     crossed = [one for one in crossings if one.crossed]
     if as_json:
@@ -68,9 +88,12 @@ def command(before: str, after: str, fail_on: tuple[str, ...], margin: float, co
             "devices": [_devices(old), _devices(new)],
             "thresholds": [_crossing(one) for one in crossings],
             "crossed": bool(crossed),
+            "quantile_error": ERROR if runner else 0.0,
         }
         print_json(document)
     else:
+        if runner:
+            stdout().print(f"[yellow]{escape(SKETCHED)}[/]", soft_wrap=True)
         _print(result, crossings)
         if _devices(old) != _devices(new):
             ran = " -> ".join(" and ".join(_devices(one)) or "unknown" for one in (old, new))

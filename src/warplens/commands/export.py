@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.commands.shared.console import force_option, json_option, print_json, stderr, working
+from warplens.commands.shared.rank_options import ranks_option, read_ranks
 from warplens.errors import UsageError
 from warplens.export import chosen_format, export, merge
 from warplens.files import check_writable
@@ -31,6 +32,7 @@ from warplens.files import check_writable
 @click.option(
     "--torch", default=None, metavar="FILE", help="Merge a trace that torch.profiler exported during the same run."
 )
+@ranks_option
 @force_option
 @json_option
 def command(
@@ -39,6 +41,7 @@ def command(
     option_output: str | None,
     annotate: bool | None,
     torch: str | None,
+    ranks: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -59,7 +62,7 @@ def command(
         raise UsageError("no output file; give one, for example: warplens export t.warplens -o t.pftrace")
     chosen_format(target)
     check_writable(target, force=force)
-    loaded = read_trace(trace)
+    loaded = read_ranks(trace, ranks)
     with working(f"writing {target}"):
         merged = None if torch is None else merge(loaded, torch, target, force=force, annotate=annotate)
         written = export(loaded, target, force=force, annotate=annotate) if merged is None else Path(target)

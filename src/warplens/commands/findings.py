@@ -13,11 +13,17 @@ from warplens.analyse.findings import findings_from
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
-from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
+from warplens.commands.shared.console import json_option, print_json, stdout, working
+from warplens.commands.shared.dataset_options import engine_for, engine_option
 from warplens.commands.shared.finding_options import collective_option, fact_options, known_facts
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
+from warplens.engines.queries import dataset_findings
 from warplens.errors import ThresholdCrossed, UsageError
+from warplens.trace.dataset import RowSelection
 from warplens.wording import percent
+
+_RANK_BY_RANK = "judged rank by rank, in bounded memory; causes between ranks need the whole trace in memory"
 
 
 @click.command("findings")
@@ -33,6 +39,8 @@ from warplens.wording import percent
     metavar="TOKENS",
     help="With --json, print the evidence packet: one document of at most this many tokens (see docs/agents.md).",
 )
+@ranks_option
+@engine_option
 @click.option("--fail", is_flag=True, help="Exit with code 3 if there is something to fix.")
 @json_option
 def command(
@@ -40,6 +48,8 @@ def command(
     kernel: str | None,
     show_all: bool,
     budget: int | None,
+    ranks: str | None,
+    engine: str | None,
     fail: bool,
     as_json: bool,
     collective: str | None,
@@ -58,18 +68,29 @@ def command(
     """
     if budget is not None and not as_json:
         raise UsageError("--budget bounds the document that --json prints; give both")
-    loaded = read_trace(trace)
+    runner, datasets = engine_for([trace], engine)
+    if runner is not None and budget is not None:
+        raise UsageError("--budget needs the whole trace; leave out --engine, or name one rank's file")
+    loaded = read_ranks(trace, ranks) if runner is None else datasets[0].outline()
     facts = known_facts(given, loaded, kernel)
-    part = loaded.select(kernel=[kernel]) if kernel and kernel in loaded.kernels else loaded
+    named = kernel is not None and kernel in loaded.kernels
+    part = loaded
     with working("analysing"):
-        found = findings_from(Answers(part, given["waits"], collectives=collective), facts)
-        found = found.of(kernel) if kernel and kernel not in loaded.kernels else found
+        if runner is not None:
+            chosen = RowSelection.of(kernel=[kernel] if kernel and named else None, rank=chosen_ranks(trace, ranks))
+            found = dataset_findings(datasets[0], runner, waits=given["waits"], given=facts, selection=chosen)
+        else:
+            part = loaded.select(kernel=[kernel]) if kernel and named else loaded
+            found = findings_from(Answers(part, given["waits"], collectives=collective), facts)
+        found = found.of(kernel) if kernel and not named else found
     if as_json and budget is not None:
         print_json(evidence_packet(part, found, file=trace, budget=budget))
     elif as_json:
         print_json({"file": trace, **found.to_json()})
     else:
         console = stdout()
+        if runner is not None:
+            console.print(f"[yellow]{_RANK_BY_RANK}[/]", soft_wrap=True)
         for line in filter(None, [sample_line(part.meta.launches), time_line(part), *warnings_of(loaded)]):
             console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
         print_findings(console, found, refuted=show_all)

@@ -19,6 +19,7 @@ from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
 from warplens.commands.shared.counter_tables import print_counters
+from warplens.commands.shared.dataset_options import engine_for
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.record.c_header import INCLUDE
@@ -73,7 +74,8 @@ def command(
         if as_json:
             print_json(reports[0][1] if len(reports) == 1 else dict(reports))
         return
-    loaded = read_trace(trace)
+    runner, datasets = engine_for([trace], None) if ncu is None else (None, [])
+    loaded = read_trace(trace) if runner is None else datasets[0].outline()
     counters = _counters(loaded, ncu, pages) if ncu else None
     if as_json:
         more = {"counters": counters.to_json()} if counters else {}

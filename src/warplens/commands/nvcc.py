@@ -7,7 +7,7 @@ import shutil
 
 import click
 
-from warplens.frontends.kept_ptx.ptx_store import KEEPS_PTX
+from warplens.frontends.assembled_ptx.ptx_store import KEEPS_PTX
 from warplens.frontends.nvcc.dryrun import find_nvcc
 from warplens.frontends.nvcc.step_runner import NvccCall
 from warplens.weave.weaving import Weaving

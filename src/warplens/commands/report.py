@@ -12,8 +12,9 @@ from rich.markup import escape
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.region_counters import region_counters
 from warplens.analyse.roofline import roofline
-from warplens.commands.shared.console import force_option, json_option, print_json, read_trace, stderr, working
+from warplens.commands.shared.console import force_option, json_option, print_json, stderr, working
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.rank_options import ranks_option, read_ranks
 from warplens.commands.shared.roofline_options import (
     bytes_option,
     ceilings_option,
@@ -60,6 +61,7 @@ from warplens.runner.nsight_compute import read_source_pages
     metavar="REPORT",
     help="Show the stalls of each region from an Nsight Compute report with a source page (.csv or .ncu-rep).",
 )
+@ranks_option
 @merge_variants_option
 @force_option
 @json_option
@@ -74,6 +76,7 @@ def command(
     device: str | None,
     ceilings: str | None,
     ncu: str | None,
+    ranks: str | None,
     merge_variants: bool,
     force: bool,
     as_json: bool,
@@ -98,7 +101,7 @@ def command(
     if (device or ceilings) and not (work or traffic):
         raise UsageError("--device and --ceilings need --flops or --bytes as well")
     name, measured = read_ceilings(ceilings) if ceilings else (None, None)
-    loaded = [read_trace(path) for path in traces]
+    loaded = [read_ranks(path, ranks) for path in traces]
     placed = loaded if work or traffic else []
     roofs = [
         roofline(trace, flops=work, bytes=traffic, dtype=dtype, device=device or name, measured=measured)

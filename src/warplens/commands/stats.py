@@ -15,15 +15,20 @@ from warplens.analyse.region_counters import region_counters
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
-from warplens.analyse.statistics import GROUPS
+from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
-from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, working
+from warplens.commands.shared.console import json_option, print_json, stdout, working
 from warplens.commands.shared.counter_tables import print_counters
+from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
 from warplens.commands.shared.finding_options import collective_option, read_report
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
 from warplens.commands.shared.variant_options import merge_variants_option
+from warplens.engines.queries import dataset_statistics
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.trace.dataset import RowSelection
+from warplens.trace.model import Trace
 
 
 @click.command("stats")
@@ -75,6 +80,8 @@ from warplens.errors import UsageError, WarplensError, did_you_mean
     "region if it has a source page.",
 )
 @collective_option
+@ranks_option
+@engine_option
 @merge_variants_option
 @json_option
 def command(
@@ -93,6 +100,8 @@ def command(
     waits: str | None,
     ncu: str | None,
     collective: str | None,
+    ranks: str | None,
+    engine: str | None,
     merge_variants: bool,
     as_json: bool,
 ) -> None:
@@ -107,7 +116,17 @@ def command(
         raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):
         raise UsageError("--waits needs --findings or --show")
-    loaded = read_trace(trace)
+    only_table = not (as_tree or show_findings or show or ncu)
+    if engine is not None and not only_table:
+        raise UsageError("--engine computes the table of statistics; leave out --tree, --findings, --show and --ncu")
+    runner, datasets = engine_for([trace], engine) if only_table else (None, [])
+    if runner is not None:
+        chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))
+        with working(f"reading {trace}"):
+            result = dataset_statistics(datasets[0], runner, by, merge_variants=merge_variants, selection=chosen)
+        _print_table(result.sorted(metric) if metric else result, datasets[0].outline(), as_json)
+        return
+    loaded = read_ranks(trace, ranks)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
     for name in show:
         if loaded.aggregated and ANALYSES[name].needs_timeline:
@@ -151,18 +170,36 @@ def command(
         result = result.sorted(metric) if metric else result
         document = result.to_json()
         if not as_json:
-            console.print(analysis_tables.statistics_table(result))
-            if result.values:
-                console.print(analysis_tables.value_table(result.values))
-            analysis_tables.print_cautions(console, result)
+            _print_statistics(result)
+    _print_rest(document, loaded, part, as_json)
+
+
+def _print_table(result: Statistics, trace: Trace, as_json: bool) -> None:
+    """Print statistics that came from partial results; `trace` has the document and no rows."""
+    if not as_json:
+        for line in filter(None, [result.sample, time_line(trace), SKETCHED]):
+            stdout().print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+        _print_statistics(result)
+    _print_rest(result.to_json(), trace, trace, as_json)
+
+
+def _print_statistics(result: Statistics) -> None:
+    console = stdout()
+    console.print(analysis_tables.statistics_table(result))
+    if result.values:
+        console.print(analysis_tables.value_table(result.values))
+    analysis_tables.print_cautions(console, result)
+
+
+def _print_rest(document: dict[str, Any], loaded: Trace, part: Trace, as_json: bool) -> None:
+    """Print the document, or after the tables what was lost."""
     if as_json:
         meta = loaded.meta.to_json()
-        print_json(
-            document | {"losses": meta["losses"], "clock": meta["clock"], "sample": sample, "time": time_line(part)}
-        )
+        more = {"losses": meta["losses"], "clock": meta["clock"], "sample": sample_line(part.meta.launches)}
+        print_json(document | more | {"time": time_line(part)})
         return
     for line in warnings_of(loaded):
-        console.print(f"[yellow]{escape(line)}[/]")
+        stdout().print(f"[yellow]{escape(line)}[/]")
 
 
 def _source_pages(report: str) -> Any:

@@ -14,8 +14,9 @@ import click
 from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import rank_line, warnings_of
-from warplens.commands.shared.console import read_trace, stderr, stdout, working
+from warplens.commands.shared.console import stderr, stdout, working
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.rank_options import ranks_option, read_ranks
 from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 from warplens.wording import number_ranges
@@ -62,6 +63,7 @@ from warplens.wording import number_ranges
     metavar="N",
     help="With --terminal: show only this block, one row per warp.",
 )
+@ranks_option
 @click.option(
     "--browser/--no-browser", default=True, help="Open a browser, or only print the address.  [default: --browser]"
 )
@@ -82,6 +84,7 @@ def command(
     regions: tuple[str, ...],
     sm: int | None,
     block: int | None,
+    ranks: str | None,
     browser: bool,
     timeout: float,
 ) -> None:
@@ -99,13 +102,13 @@ def command(
     if trace is None:
         raise UsageError("name the TRACE to show, or use --live for a program that runs now")
     if terminal:
-        _in_terminal(read_trace(trace), width, rows, regions, sm, block)
+        _in_terminal(read_ranks(trace, ranks), width, rows, regions, sm, block)
         return
     if chosen or width is not None:
         raise UsageError(
             "--region, --sm, --block and --width need --terminal; use the filters of the Perfetto UI instead"
         )
-    _in_perfetto(trace, browser, timeout)
+    _in_perfetto(trace, ranks, browser, timeout)
 
 
 def _in_terminal(
@@ -164,7 +167,7 @@ def _open(url: str, port: int, browser: bool) -> None:
         webbrowser.open(url)
 
 
-def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
+def _in_perfetto(trace: str, ranks: str | None, browser: bool, timeout: float) -> None:
     from warplens.export import export
     from warplens.view.serve import PerfettoServer
 
@@ -180,7 +183,7 @@ def _in_perfetto(trace: str, browser: bool, timeout: float) -> None:
             raise WarplensError(str(error).replace("TRACE", trace)) from None
         with server:
             if made:
-                loaded = read_trace(trace)
+                loaded = read_ranks(trace, ranks)
                 with working(f"writing {file.name}"):
                     export(loaded, file)
             _open(server.ui_url, server.port, browser)

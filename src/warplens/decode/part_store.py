@@ -23,6 +23,7 @@ from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Deta
 from warplens.decode.track_windows import PER_TRACK, TrackWindows
 from warplens.record.capture import Device, Launch
 from warplens.trace.parquet_pieces import Piece
+from warplens.trace.row_groups import row_groups
 
 _PAYLOADS = ("value", "has_value")
 """Columns that are empty where no record has a payload."""
@@ -60,8 +61,8 @@ class PartStore:
 
     def __init__(self) -> None:
         self.sources: list[Launch] = []
-        self.encoded: dict[int, list[Piece]] = {}
-        """By number, row groups of the trace's file of which some columns are encoded."""
+        self.encoded: dict[tuple[int, int], list[Piece]] = {}
+        """By first row and end, row groups of the trace's file of which some columns are encoded."""
         self._launches: list[Launch] = []
         self._expanded: list[ExpandedLaunch | None] = []
         self._names: dict[str, int] = {}
@@ -74,6 +75,11 @@ class PartStore:
         self._arrays |= {name: _Growing() for name in starts}
         for name in starts:
             self._arrays[name].add(np.zeros(1, np.int64))
+
+    def whole_groups(self) -> list[tuple[int, int]]:
+        """The row groups of the trace's file that no further launch changes: first row and end."""
+        starts, bounds = (self._arrays[name].values for name in ("row_start", "bounds"))
+        return row_groups(starts[:-1], starts[bounds[:-1]], len(self))[:-1]
 
     def add(self, part: DecodedPart) -> None:
         """Add a part behind the others."""
@@ -167,8 +173,8 @@ def _known_pieces(launches: Sequence[Launch], known: PartStore) -> list[tuple[in
     place = {id(launch.raw): at for at, launch in enumerate(known.sources)}
     found = np.array([place.get(id(launch.raw), -1) for launch in launches], np.int64)
     there = np.flatnonzero(found >= 0)
-    kept = sum(launches[at].tracks for at in there.tolist())
-    if not kept or kept < sum(launch.tracks for launch in launches) / 2:
+    tracks = np.array([launch.tracks for launch in launches], np.int64)
+    if not len(there) or 2 * tracks[there].sum() < tracks.sum():
         return []
     first = np.append(0, np.flatnonzero((np.diff(there) != 1) | (np.diff(found[there]) != 1)) + 1)
     runs = zip(first.tolist(), [*first[1:].tolist(), len(there)], strict=True)

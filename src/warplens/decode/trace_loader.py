@@ -9,14 +9,25 @@ from warplens.decode import decode
 from warplens.errors import CaptureError, did_you_mean
 from warplens.record.capture import is_capture, read_capture
 from warplens.trace import io
-from warplens.trace.model import Trace
+from warplens.trace.dataset import Dataset, RowSelection
+from warplens.trace.merge import TimeAxis
+from warplens.trace.model import Condition, Trace
 
 
-def load(path: str | os.PathLike[str]) -> Trace:
-    """Load a trace from a `.warplens` file or folder, or decode a raw capture."""
-    source = Path(path)
+def load(
+    path: str | os.PathLike[str],
+    *,
+    time: tuple[float | None, float | None] | None = None,
+    **conditions: Condition | None,
+) -> Trace:
+    """Load a trace from a `.warplens` file or folder, or decode a raw capture.
+
+    With conditions as `Trace.select` takes them, only the row groups that may meet them are read: one kernel of one of
+    1,000 ranks costs no more than its own rows.
+    """
+    source, selection = Path(path), RowSelection.of(time, **conditions)
     if source.is_dir():
-        return io.read(source)
+        return Dataset.open(source).select(selection) if selection else io.read(source)
     if not source.exists():
         raise CaptureError(source, "file", "does not exist", f"check the path{_similar_names(source)}")
     try:
@@ -24,7 +35,10 @@ def load(path: str | os.PathLike[str]) -> Trace:
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
         raise CaptureError(source, "file", problem, "check its permissions") from None
-    return decode(read_capture(source)) if captured else io.read(source)
+    if captured:
+        decoded = decode(read_capture(source))
+        return selection.of_part(decoded, TimeAxis.of([decoded.meta]))
+    return Dataset.open(source).select(selection) if selection else io.read(source)
 
 
 def _similar_names(missing: Path) -> str:

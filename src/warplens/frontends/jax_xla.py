@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from warplens.frontends.assembled_ptx.ptxas_in_front import put_in_front
 from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
-from warplens.frontends.kept_ptx.ptxas_in_front import put_in_front
 from warplens.frontends.wrap import wrap
 from warplens.session import Session
 
@@ -60,13 +60,16 @@ def _assemble_in_view(undo: list[Callable[[], None]]) -> bool:
     if ptxas is None:
         return False
     shadow = put_in_front(Path(ptxas), root)
-    before, path = lib.cuda_path, os.environ.get("PATH", "")
+    before, own = lib.cuda_path, str(shadow / "bin")
 
     def restore() -> None:
-        lib.cuda_path, os.environ["PATH"] = before, path
+        lib.cuda_path = before
+        # The program may have changed PATH meanwhile.
+        folders = os.environ.get("PATH", "").split(os.pathsep)
+        os.environ["PATH"] = os.pathsep.join(folder for folder in folders if folder != own)
 
     undo.append(restore)
-    os.environ["PATH"] = os.pathsep.join((str(shadow / "bin"), path))
+    os.environ["PATH"] = os.pathsep.join((own, os.environ.get("PATH", "")))
     if root is not None:
         lib.cuda_path = str(shadow)
     return True

@@ -105,6 +105,27 @@ FRONT_ENDS = (
         "pip install warp-lang",
         from_cpp=True,
     ),
+    FrontEnd(
+        "tilelang",
+        "warplens.frontends.tilelang.frontend",
+        "TileLang kernels",
+        "tilelang",
+        "pip install tilelang",
+        needs=("warplens",),
+        oldest="0.1.15",
+        from_cpp=True,
+        tool="nvcc",
+    ),
+    FrontEnd(
+        "cuda.tile",
+        "warplens.frontends.cutile.frontend",
+        "cuTile kernels",
+        "cuda-tile",
+        "pip install 'cuda-tile[tileiras]'",
+        oldest="1.7",
+        from_cpp=True,
+        tool="tileiras",
+    ),
 )
 ALWAYS = FrontEnd(
     "warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens", "install gcc"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warplens.errors import WarplensError
+from warplens.errors import WarplensError, without_frames
 from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
 from warplens.launch.variant import Variant
@@ -128,7 +128,7 @@ class WovenLaunch:
         try:
             self.event = engine.mark(self.stream)
         except WarplensError as problem:
-            self.problem = problem
+            self.problem = without_frames(problem)
         else:
             engine.collector.add(self)
 

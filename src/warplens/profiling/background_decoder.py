@@ -17,7 +17,7 @@ from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.launch.block_sampler import RankedBlocks, most_bytes
 from warplens.launch.collected_run import CollectedRun
 from warplens.record.capture import Launch
-from warplens.trace.io import ROW_GROUP, encode_columns
+from warplens.trace.io import encode_columns
 
 _PART_LAUNCHES = 8
 _PART_BYTES = 1 << 20
@@ -71,19 +71,18 @@ class BackgroundDecoder:
 
     def _encode(self) -> bool:
         """Encode a column of a row group that is whole; return whether there was any."""
-        store, number = self._store, max(self._store.encoded, default=0)
+        store = self._store
         if self._rank is None:
             return False
-        while (number + 1) * ROW_GROUP <= len(store):
-            done = store.encoded.setdefault(number, [])
+        for rows in store.whole_groups()[max(len(store.encoded) - 1, 0) :]:
+            done = store.encoded.setdefault(rows, [])
             if len(done) < len(STEADY):
                 part = store.part()
                 devices = np.array([(launch.device or self._run.device).index for launch in part.launches], np.int64)
                 steady = SteadyColumns(self._rank, devices, part.windows, part.plan.row_start, part.rows)
-                name, rows = STEADY[len(done)], (number * ROW_GROUP, (number + 1) * ROW_GROUP)
+                name = STEADY[len(done)]
                 done.append(encode_columns(pa.table({name: steady.column(name, *rows)})))
                 return True
-            number += 1
         return False
 
     def stop(self) -> PartStore:

@@ -6,6 +6,7 @@ import re
 
 _CUTE = re.compile(r"kernel_(cutlass_.+)_\d+$")
 _WARP = re.compile(r"(.+?)(?:_[0-9a-f]{8,})?_cuda_kernel_(forward|backward)$")
+_CUTILE = re.compile(r"(.+?)_Kt\d+(?:_.*)?$")
 _authors: dict[str, str] = {}
 
 
@@ -20,6 +21,8 @@ def plain_name(symbol: str) -> str:
         return _authors.get(cute[1]) or cute[1].removeprefix("cutlass_")
     if warp := _WARP.match(symbol):
         return warp[1] if warp[2] == "forward" else f"{warp[1]} (backward)"
+    if cutile := _CUTILE.match(symbol):
+        return cutile[1]
     match = re.match(r"_ZN?", symbol)
     if match is None:
         return symbol

@@ -38,13 +38,17 @@ _LINE = r'(?:[^\n"/;]|"[^"\n]*"|/(?![/*]))*'
 _SPACES = r"reg|sreg|shared|local|param|global|const|tex"
 _LINKAGE = r"(?:\.(?:visible|extern|weak|common)\b\s*)*"
 
+INTERMEDIATE_SOURCES = ".nv_intermediate_source_section"
+"""cuTile puts its own representation of a kernel into the PTX, as text in which braces need not match."""
+_SOURCES = rf"{re.escape(INTERMEDIATE_SOURCES)}" r"\s*\{(?:\s*\.code_block\s*\{.*?\.source_end\s*\})*\s*\}"
+
 BODY = re.compile(
     rf"""(?P<lead>\s*)(?:
       (?P<comment>{COMMENT})
     | (?P<instruction>(?:@\s*(?P<negated>!?)\s*(?P<predicate>{_IDENTIFIER})\s*)?
           (?P<opcode>[a-z]\w*(?:\.[\w:]+)*)(?![\w$]|\s*:)(?P<operands>{_REST});)
     | (?P<label>(?P<label_name>{_IDENTIFIER})\s*:(?!:))
-    | (?P<line_directive>\.(?P<line_name>loc|file)\b(?P<line_arguments>{_LINE}))
+    | (?P<line_directive>\.(?P<line_name>loc|loc_intermediate|file)\b(?P<line_arguments>{_LINE}))
     | (?P<declaration>{_LINKAGE}\.(?:{_SPACES})\b{_REST};)
     | (?P<directive>\.(?P<name>\w+)(?P<arguments>{_REST});)
     | (?P<open>\{{)
@@ -58,7 +62,7 @@ MODULE = re.compile(
     rf"""(?P<lead>\s*)(?:
       (?P<comment>{COMMENT})
     | (?P<function>{_LINKAGE}\.(?:entry|func)\b[^{{;"/]*(?:(?:"[^"\n]*"|{COMMENT}|/(?![/*]))[^{{;"/]*)*[{{;])
-    | (?P<section>\.section\b[^{{}}]*\{{[^{{}}]*\}})
+    | (?P<section>\.section\b[^{{}}]*\{{[^{{}}]*\}}|{_SOURCES})
     | (?P<line_directive>\.(?P<line_name>version|target|address_size|loc|file)\b(?P<line_arguments>{_LINE}))
     | (?P<declaration>{_LINKAGE}\.(?:{_SPACES})\b{_REST};)
     | (?P<directive>\.(?P<name>alias|pragma)\b(?P<arguments>{_REST});)

@@ -43,6 +43,7 @@ def _folders() -> Iterator[Path]:
     yield Path("/usr/local/cuda/bin")
     yield from _in_package("triton", "backends/nvidia/bin")
     yield from sorted(Path("/usr/local").glob("cuda-*/bin"), reverse=True)
+    yield from _in_package("nvidia.cu13", "bin")
 
 
 def _in_package(package: str, folder: str) -> Iterator[Path]:

@@ -5,6 +5,7 @@ The numbers are those of the original text. `.loc` adds no instruction; that the
 
 from __future__ import annotations
 
+from warplens.ptx.syntax import INTERMEDIATE_SOURCES
 from warplens.ptx.tree import Directive, Function, Instruction, Node, PtxModule, Raw, Scope, parse
 
 FILE = "warplens.ptx"
@@ -17,8 +18,8 @@ def numbered_ptx(text: str) -> str:
     module = parse(text.partition("\0")[0])
     numbered = PtxModule(module.version, module.target, module.address_size, [], module.tail)
     for item in module.items:
-        if isinstance(item, Directive) and item.name == "file":
-            continue
+        if isinstance(item, Directive) and (item.name == "file" or item.raw.startswith(INTERMEDIATE_SOURCES)):
+            continue  # the latter names files by their numbers
         if isinstance(item, Function) and item.body is not None:
             item.body = _numbered(item.body)
         numbered.items.append(item)
@@ -28,7 +29,7 @@ def numbered_ptx(text: str) -> str:
 def _numbered(body: list[Node]) -> list[Node]:
     made: list[Node] = []
     for node in body:
-        if isinstance(node, Directive) and node.name == "loc":
+        if isinstance(node, Directive) and node.name in ("loc", "loc_intermediate"):
             continue
         if isinstance(node, Scope):
             node.body = _numbered(node.body)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -88,9 +88,11 @@ class ChunkSums:
         for at, ((offset, size), expected) in enumerate(zip(_chunks(metadata), sums, strict=True)):
             self._of[names[at % len(names)]].append((offset, size, expected))
 
-    def check(self, file: BinaryIO, name: str) -> None:
-        """Raise `Damaged` where the bytes of a column are not those that were written."""
+    def check(self, file: BinaryIO, name: str, groups: Collection[int] | None = None) -> None:
+        """Raise `Damaged` where the bytes of a column are not those that were written, in some row groups or in all."""
         for group, (offset, size, expected) in enumerate(self._of[name]):
+            if groups is not None and group not in groups:
+                continue
             file.seek(offset)
             if zlib.crc32(file.read(size)) != expected:
                 raise Damaged(f"its checksum does not match (row group {group}): the file was damaged", name)

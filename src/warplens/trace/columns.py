@@ -14,12 +14,15 @@ import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError
 from warplens.trace import checksums
-from warplens.trace.arrays import numpy_dtype, to_arrow
+from warplens.trace.arrays import numpy_dtype, to_arrow, to_numpy
+from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, Meta
 from warplens.trace.validation import REMEDY, ColumnChecks
 
 Array = npt.NDArray[Any]
 _TYPES = {**COLUMNS, **AGGREGATE_COLUMNS}
+_OUTSIDE = {"parent": -1, "released_by": UNKNOWN_ARRIVAL}
+"""The columns that hold row numbers, and what stands for a row that was not read."""
 
 
 class Columns(Protocol):
@@ -73,7 +76,7 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
-        self._stamp = self._now()
+        self.stamp = self._now()
         self.metadata, self._sums = checksums.verified(checksums.read_footer(self._file)[1])
         self._parquet: pq.ParquetFile | None = None
 
@@ -82,17 +85,19 @@ class TraceFile:
         """Whether the file has checksums; those that older versions wrote have none."""
         return self._sums is not None
 
-    def read(self, names: Sequence[str]) -> pa.Table:
-        """Read some columns whose bytes have their checksums."""
-        if self._now() != self._stamp:
+    def read(self, names: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
+        """Read some columns whose bytes have their checksums, of some row groups or of all."""
+        if self._now() != self.stamp:
             raise CaptureError(self.path, "file", "was changed after it was loaded", "load it again")
         for name in names:
             if self._sums is not None:
-                self._sums.check(self._file, name)
+                self._sums.check(self._file, name, groups)
         if self._parquet is None:
             # Where whole chunks have checksums, those of their pages add nothing.
             unchecked = self._sums is None
             self._parquet = pq.ParquetFile(self._file, metadata=self.metadata, page_checksum_verification=unchecked)
+        if groups is not None:
+            return self._parquet.read_row_groups(list(groups), list(names))
         return self._parquet.read(list(names))
 
     def _now(self) -> tuple[int, int]:
@@ -101,11 +106,15 @@ class TraceFile:
 
 
 class ParquetColumns:
-    """The columns of one Parquet file; `fixed` columns are constants from the name of its folder."""
+    """The columns of one Parquet file, or of some of its row groups; `fixed` columns are constants from the name of
+    its folder."""
 
-    def __init__(self, file: TraceFile, rows: int, fixed: Mapping[str, int], meta: Meta) -> None:
+    def __init__(
+        self, file: TraceFile, rows: int, fixed: Mapping[str, int], meta: Meta, groups: Sequence[int] | None = None
+    ) -> None:
         self._file = file
         self._fixed = fixed
+        self._groups = groups
         self._checks = ColumnChecks(file.path, rows, meta)
         self.rows = rows
 
@@ -125,6 +134,8 @@ class ParquetColumns:
         rows, found = len(table), {}
         for name in stored or ["kind"]:
             found[name] = self._cast(table, name)
+            if self._groups is not None and name in _OUTSIDE:
+                found[name] = self._renumbered(found[name], _OUTSIDE[name])
             table = table.drop_columns([name])  # its chunks are not needed any more
         for name in set(names) - set(stored):
             if rows == self.rows:
@@ -134,17 +145,31 @@ class ParquetColumns:
 
     def _table(self, names: Sequence[str]) -> pa.Table:
         try:
-            return self._file.read(names)
+            return self._file.read(names, self._groups)
         except checksums.Damaged as error:
             raise CaptureError(self._file.path, f"column {error.column}", str(error), REMEDY) from None
         except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
             problem = f"cannot be read ({_first_line(error)})"
             raise CaptureError(self._file.path, f"columns {', '.join(names)}", problem, REMEDY) from None
 
+    def _renumbered(self, column: pa.Array, outside: int) -> pa.Array:
+        """Row numbers of the file as row numbers of the row groups; `outside` for rows of other row groups."""
+        groups = self._groups or ()
+        sizes = np.array(
+            [self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)]
+        )
+        first, kept = (np.cumsum(sizes) - sizes)[list(groups)], sizes[list(groups)]
+        row = to_numpy(column).astype(np.int64)
+        at = np.maximum(np.searchsorted(first, row, side="right") - 1, 0)
+        moved = np.where(row < (first + kept)[at], row - first[at] + (np.cumsum(kept) - kept)[at], outside)
+        moved = np.where((row >= 0) & (row < first[0]), outside, moved)
+        return to_arrow(np.where(row >= 0, moved, row).astype(np.int32))
+
     def _cast(self, table: pa.Table, name: str) -> pa.Array:
         column = table.column(name)
         try:
-            return combined(column.cast(_TYPES[name]))
+            # The first cast of a process imports pyarrow.compute, which takes longer than reading a small trace.
+            return combined(column if column.type == _TYPES[name] else column.cast(_TYPES[name]))
         except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
             problem = f"is {str(column.type)[:60]}, expected {_TYPES[name]} ({_first_line(error)})"
             raise CaptureError(self._file.path, f"column {name}", problem, REMEDY) from None

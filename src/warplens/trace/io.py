@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +15,14 @@ from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
 from warplens.trace import checksums
-from warplens.trace.columns import ParquetColumns, TraceFile
+from warplens.trace.arrays import run_starts
+from warplens.trace.columns import TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 from warplens.trace.parquet_pieces import Piece, encode, join
+from warplens.trace.parts import TracePart
+from warplens.trace.row_groups import row_groups
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, SCHEMA_VERSION, Losses, Meta
 from warplens.trace.validation import RANGES, REMEDY
 
@@ -28,8 +31,6 @@ METADATA_KEY = b"warplens"
 MAX_ROWS = (1 << 31) - 1
 _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
-ROW_GROUP = 1 << 18
-"""Rows of a row group; the last one has what is left."""
 _SHARES = 4
 _MOST_THREADS = 16
 _PART = "part-0.parquet"
@@ -40,6 +41,8 @@ _LEVELS = {"parent": 6}
 _ROWS_AT_ONCE = 1 << 16
 """Rows that are encoded together."""
 _DICTIONARY = ["kernel", "region", "kind", "rank", "device", "launch", "sm", "warp", "lane", "depth"]
+_RANGES = ["track", "start_ns", "dur_ns"]
+"""Further columns whose least and greatest value each row group states, so that readers can skip it."""
 
 
 def read(path: str | os.PathLike[str]) -> Trace:
@@ -63,23 +66,23 @@ def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> N
     stored = [name for name in trace.column_names if name not in without]
     trace.prefetch(*stored)
     empty = trace.rows(stored, 0, 0)
+    tracks, launches = (run_starts(trace.numpy(name)) for name in ("track", "launch"))
+    groups = {rows: list(trace.encoded.get(rows, ())) for rows in row_groups(tracks, launches, len(trace))}
     tasks = []
-    for number, first in enumerate(range(0, len(trace), ROW_GROUP)):
-        known = {name for piece in trace.encoded.get(number, ()) for name in piece.names}
-        rows = first, min(first + ROW_GROUP, len(trace))
-        tasks += [(number, rows, names) for names in _shares([name for name in stored if name not in known], rows)]
+    for rows, pieces in groups.items():
+        known = {name for piece in pieces for name in piece.names}
+        tasks += [(rows, names) for names in _shares([name for name in stored if name not in known], rows)]
 
-    def encoded(task: tuple[int, tuple[int, int], list[str]]) -> Piece:
-        return encode_columns(trace.rows(task[2], *task[1]))
+    def encoded(task: tuple[tuple[int, int], list[str]]) -> Piece:
+        return encode_columns(trace.rows(task[1], *task[0]))
 
     with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1, _MOST_THREADS) or 1) as pool:
-        groups: dict[int, list[Piece]] = {number: list(pieces) for number, pieces in trace.encoded.items()}
-        for (number, *_), piece in zip(tasks, pool.map(encoded, tasks), strict=True):
-            groups.setdefault(number, []).append(piece)
+        for (rows, _), piece in zip(tasks, pool.map(encoded, tasks), strict=True):
+            groups[rows].append(piece)
     # A table without rows may get a row group as well.
     sums = checksums.placeholder(max(len(groups), 1) * len(stored))
     metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
-    join(out, empty, [groups[number] for number in sorted(groups)], metadata, **_encoding(stored))
+    join(out, empty, list(groups.values()), metadata, **_encoding(stored))
     checksums.fill(out)
 
 
@@ -103,12 +106,17 @@ def _encoding(names: Sequence[str]) -> dict[str, Any]:
         "use_dictionary": dictionary,
         "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _DIFFERENCES if name in names},
         "write_batch_size": _ROWS_AT_ONCE,
-        "write_statistics": dictionary,
+        "write_statistics": dictionary + [name for name in _RANGES if name in names],
         "write_page_checksum": True,
     }
 
 
 def _read_file(path: Path) -> Trace:
+    return open_part(path).trace()
+
+
+def open_part(path: Path) -> TracePart:
+    """Open one file of a trace and check its document, without reading rows."""
     if path.stat().st_size == 0:
         raise CaptureError(path, "file", "is empty (0 bytes)", REMEDY)
     file = _open(path)
@@ -134,9 +142,7 @@ def _read_file(path: Path) -> Trace:
     fixed = {name: value for name, value in fixed.items() if name in COLUMNS and name not in names}
     _check_fixed(path, fixed)
     fixed |= {name: value for name, value in ABSENT.items() if name not in names}
-    trace = Trace(ParquetColumns(file, _row_count(path, file), fixed, meta), meta)
-    trace.checked = file.checked
-    return trace
+    return TracePart(file, _row_count(path, file), fixed, meta)
 
 
 def _open(path: Path) -> TraceFile:
@@ -177,20 +183,30 @@ def _starts_as_parquet(path: Path) -> bool:
         return file.read(len(checksums.PARQUET)) == checksums.PARQUET
 
 
-def _read_folder(folder: Path) -> Trace:
-    """Read the ranks of one run, or the parts of one trace."""
+def part_files(folder: Path) -> list[Path]:
+    """The files of the ranks of one run, or of the parts of one trace."""
     files = sorted(file for end in (".parquet", SUFFIX) for file in folder.rglob(f"*{end}") if file.is_file())
     if not files:
         remedy = f"expected the {SUFFIX} files of a run's ranks, or a trace written with partition_by"
         raise CaptureError(folder, "folder", "holds no trace", remedy)
-    parts = {file: _read_file(file) if len(files) == 1 else _read_whole(file) for file in files}
+    return files
+
+
+def check_one_run(folder: Path, parts: Mapping[Path, Meta]) -> None:
+    """Raise an error if two files hold the same launch, so that they come from two runs."""
     first: dict[tuple[int, int], Path] = {}
-    for file, part in parts.items():
-        for info in part.meta.launches:
+    for file, meta in parts.items():
+        for info in meta.launches:
             other = first.setdefault((info.rank, info.launch), file)
             if other is not file:
                 problem = f"{other.name} and {file.name} both hold launch {info.launch} of rank {info.rank}"
                 raise CaptureError(folder, "folder", problem, "they come from two runs: name one")
+
+
+def _read_folder(folder: Path) -> Trace:
+    files = part_files(folder)
+    parts = {file: _read_file(file) if len(files) == 1 else _read_whole(file) for file in files}
+    check_one_run(folder, {file: part.meta for file, part in parts.items()})
     merged = merge(list(parts.values()))
     merged.checked = all(part.checked for part in parts.values())
     return merged

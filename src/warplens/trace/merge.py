@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,32 +11,49 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import WarplensError
-from warplens.trace.arrays import to_arrow
+from warplens.trace.arrays import run_starts, to_arrow
 from warplens.trace.model import Trace, empty_table
 from warplens.trace.rank_placement import RankPlacement, place_ranks
 from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
 
 
-def merge(traces: Sequence[Trace]) -> Trace:
-    """Concatenate the rows on one time axis, and renumber parents and tracks.
+@dataclass(frozen=True)
+class TimeAxis:
+    """The one time axis of several traces: where its zero is on the first rank's clock, and how launches move."""
 
-    Ranks that noted their clocks are placed by these (`place_ranks`), others by their devices' globaltimers.
-    """
-    if len(traces) == 1:
-        return traces[0]
+    origin_ns: int
+    placement: RankPlacement
+
+    @staticmethod
+    def of(metas: Sequence[Meta]) -> TimeAxis:
+        """Ranks that noted their clocks are placed by these (`place_ranks`), others by their devices' globaltimers."""
+        placement = place_ranks(metas)
+        begins = [
+            info.begin_ns + meta.origin_ns + placement.moves.get((info.rank, info.launch), 0)
+            for meta in metas
+            for info in meta.launches
+        ]
+        return TimeAxis(min(begins) if placement.moves and begins else min(meta.origin_ns for meta in metas), placement)
+
+    def shifts(self, meta: Meta) -> dict[tuple[int, int], int]:
+        """By rank and number, how much later each launch of a trace is on this axis than on the trace's own."""
+        usual = meta.origin_ns - self.origin_ns
+        keys = ((info.rank, info.launch) for info in meta.launches)
+        return {key: usual + self.placement.moves.get(key, 0) for key in keys}
+
+
+def merge(traces: Sequence[Trace], axis: TimeAxis | None = None) -> Trace:
+    """Concatenate the rows on one time axis, that of these traces or a given one, and renumber parents and tracks."""
     if not traces:
         return Trace(empty_table())
+    if len(traces) == 1 and axis is None:
+        return traces[0]
     if len({trace.aggregated for trace in traces}) > 1:
         raise WarplensError("a trace in mode='aggregate' cannot be merged with one of records: name one of them")
-    placement = place_ranks([trace.meta for trace in traces])
-    starts = [_placed(trace, placement) for trace in traces]
-    origin = min(
-        int(start.min()) if len(start) and placement.moves else trace.meta.origin_ns
-        for start, trace in zip(starts, traces, strict=True)
-    )
+    axis = axis or TimeAxis.of([trace.meta for trace in traces])
     tables = []
     rows = tracks = 0
-    for trace, start in zip(traces, starts, strict=True):
+    for trace in traces:
         parent, arrival = trace.numpy("parent"), trace.numpy("released_by")
         own, track = np.unique(trace.numpy("track"), return_inverse=True)
         tables.append(
@@ -45,25 +62,29 @@ def merge(traces: Sequence[Trace]) -> Trace:
                 parent=np.where(parent >= 0, parent + rows, -1).astype(np.int32),
                 released_by=np.where(arrival >= 0, arrival + rows, arrival).astype(np.int32),
                 track=(track + tracks).astype(np.int32),
-                start_ns=start - origin,
+                start_ns=placed(trace, axis),
             )
         )
         rows += len(trace)
         tracks += len(own)
-    return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), _merge_meta(traces, origin, placement))
+    merged = merge_meta([trace.meta for trace in traces], axis)
+    return Trace(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), merged)
 
 
-def _placed(trace: Trace, placement: RankPlacement) -> npt.NDArray[np.int64]:
-    """The begin of each row on the common time axis, not yet relative to its origin."""
-    start = trace.numpy("start_ns") + trace.meta.origin_ns
-    ranks = {info.rank for info in trace.meta.launches}
-    moves = {launch: by for (rank, launch), by in placement.moves.items() if rank in ranks}
-    if not moves:
-        return start
-    launches = np.array(sorted(moves))
-    at = np.searchsorted(launches, trace.numpy("launch")).clip(max=len(launches) - 1)
-    by = np.array([moves[launch] for launch in launches.tolist()])[at]
-    return start + np.where(launches[at] == trace.numpy("launch"), by, 0)
+def placed(trace: Trace, axis: TimeAxis) -> npt.NDArray[np.int64]:
+    """The begin of each row on the common time axis."""
+    shifts = axis.shifts(trace.meta)
+    heads = run_starts(trace.numpy("rank").astype(np.int64) << 32 | trace.numpy("launch"))
+    rank, launch = trace.numpy("rank")[heads].tolist(), trace.numpy("launch")[heads].tolist()
+    usual = trace.meta.origin_ns - axis.origin_ns
+    by = np.array([shifts.get(key, usual) for key in zip(rank, launch, strict=True)], np.int64)
+    return np.asarray(trace.numpy("start_ns") + np.repeat(by, np.diff(np.append(heads, len(trace)))))
+
+
+def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, to_arrow(values))
+    return table
 
 
 def rebase(trace: Trace, origin_ns: int, launches: Sequence[int]) -> Trace:
@@ -82,18 +103,12 @@ def rebase(trace: Trace, origin_ns: int, launches: Sequence[int]) -> Trace:
     return Trace(table, replace(trace.meta, launches=tuple(infos), origin_ns=origin_ns))
 
 
-def _with(table: pa.Table, **columns: np.ndarray) -> pa.Table:
-    for name, values in columns.items():
-        table = table.set_column(table.schema.get_field_index(name), name, to_arrow(values))
-    return table
-
-
-def _merge_meta(traces: Sequence[Trace], origin: int, placement: RankPlacement) -> Meta:
-    metas = [trace.meta for trace in traces]
+def merge_meta(metas: Sequence[Meta], axis: TimeAxis) -> Meta:
+    """The documents of several traces as the one document of their merged trace."""
     return Meta(
         launches=tuple(
-            _shifted(info, meta.origin_ns - origin + placement.moves.get((info.rank, info.launch), 0))
-            for meta in metas
+            _shifted(info, shifts[info.rank, info.launch])
+            for meta, shifts in ((meta, axis.shifts(meta)) for meta in metas)
             for info in meta.launches
         ),
         devices={key: device for meta in metas for key, device in meta.devices.items()},
@@ -101,32 +116,32 @@ def _merge_meta(traces: Sequence[Trace], origin: int, placement: RankPlacement) 
         losses=_merge_losses([meta.losses for meta in metas]),
         cost={key: value for meta in metas for key, value in meta.cost.items()},
         locations={key: value for meta in metas for key, value in meta.locations.items()},
-        kernel_locations=_merge_locations(traces),
+        kernel_locations=_merge_locations(metas),
         source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
         verification={key: value for meta in metas for key, value in meta.verification.items()},
-        rank_clocks=_merge_ranks(metas, origin, placement),
+        rank_clocks=_merge_ranks(metas, axis),
         producer=metas[0].producer,
-        origin_ns=origin,
+        origin_ns=axis.origin_ns,
         schema=metas[0].schema,
     )
 
 
-def _merge_ranks(metas: Sequence[Meta], origin: int, placement: RankPlacement) -> Mapping[str, Any]:
+def _merge_ranks(metas: Sequence[Meta], axis: TimeAxis) -> Mapping[str, Any]:
     """The clocks of the ranks; parts of a trace that was placed before bring theirs along."""
-    if not placement.moves:
+    if not axis.placement.moves:
         return next((meta.rank_clocks for meta in metas if meta.rank_clocks), {})
-    clocks = placement.clocks
-    calls = [call._replace(begin_ns=call.begin_ns - origin) for call in clocks.calls]
+    clocks = axis.placement.clocks
+    calls = [call._replace(begin_ns=call.begin_ns - axis.origin_ns) for call in clocks.calls]
     return replace(clocks, calls=calls).to_json()
 
 
-def _merge_locations(traces: Sequence[Trace]) -> dict[str, dict[str, str]]:
+def _merge_locations(metas: Sequence[Meta]) -> dict[str, dict[str, str]]:
     """The locations of each kernel; traces of one kernel alone have only the common ones."""
     out: dict[str, dict[str, str]] = {}
-    for trace in traces:
-        for kernel in trace.kernels:
-            out.setdefault(kernel, {}).update(trace.meta.locations_of(kernel))
+    for meta in metas:
+        for kernel in dict.fromkeys(info.kernel for info in meta.launches):
+            out.setdefault(kernel, {}).update(meta.locations_of(kernel))
     return out if len(out) > 1 else {}
 
 

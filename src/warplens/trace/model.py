@@ -40,11 +40,13 @@ class Trace:
     def __init__(self, columns: Columns | pa.Table, meta: Meta | None = None) -> None:
         self._columns: Columns = TableColumns(columns) if isinstance(columns, pa.Table) else columns
         self._cache: dict[str, pa.Array] = {}
+        self.derived: dict[type, Any] = {}
+        """What analyses computed of this trace and keep for each other; it goes with the trace."""
         self.meta = meta or Meta()
         self.checked: bool | None = None
         """Whether its file has checksums; None for a trace that was not read from a file."""
-        self.encoded: Mapping[int, Sequence[Piece]] = {}
-        """By number, row groups of its file of which some columns were encoded while the program ran."""
+        self.encoded: Mapping[tuple[int, int], Sequence[Piece]] = {}
+        """By first row and end, row groups of its file of which some columns were encoded while the program ran."""
         self.verifier: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None
         """Verifies the regions of a trace that was just recorded, which takes a disassembler."""
 

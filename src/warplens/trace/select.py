@@ -13,6 +13,7 @@ from warplens.errors import UsageError, did_you_mean
 from warplens.trace.arrays import to_arrow
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
 from warplens.trace.model import Trace
+from warplens.trace.schema import Meta
 
 Mask = npt.NDArray[np.bool_]
 _NAMES = ("kernel", "region", "kind")
@@ -69,9 +70,14 @@ def _take(trace: Trace, keep: Mask) -> Trace:
     kept = np.where(keep[arrival], row[arrival], UNKNOWN_ARRIVAL)
     moved = np.where(arrival >= 0, kept, arrival).astype(np.int32)
     table = table.set_column(table.schema.get_field_index("released_by"), "released_by", to_arrow(moved))
+    return with_own_launches(table, trace.meta)
+
+
+def with_own_launches(table: pa.Table, meta: Meta) -> Trace:
+    """A trace of some rows whose document lists only the launches that they belong to."""
     launches = _launches(table)
-    selected = tuple(info for info in trace.meta.launches if (info.rank, info.launch) in launches)
-    return Trace(table, replace(trace.meta, launches=selected))
+    selected = tuple(info for info in meta.launches if (info.rank, info.launch) in launches)
+    return Trace(table, replace(meta, launches=selected))
 
 
 def _launches(table: pa.Table) -> set[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,14 @@ def follow(url: str, console: Console, width: int | None = None) -> None:
     if not console.is_terminal:
         console.print(render(fetch_state(url, 0, columns - _LABELS)))
         return
-    after = 0
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen:
-        while True:
-            try:
-                document = fetch_state(url, after, columns - _LABELS)
-            except KeyboardInterrupt:
-                return
-            except OSError:
-                break
-            after = document["number"]
-            screen.update(render(document), refresh=True)
-            if document["ended"]:
-                break
+    document = {"number": 0, "ended": False}
+    try:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen, suppress(OSError):
+            while not document["ended"]:
+                document = fetch_state(url, document["number"], columns - _LABELS)
+                screen.update(render(document), refresh=True)
+    except KeyboardInterrupt:
+        return  # the program goes on
     console.print("the program has ended")
 
 

@@ -1,13 +1,17 @@
-"""Loops that do nothing but wait: they read a flag, try a lock or test an mbarrier until it lets them go on."""
+"""Loops of a function, and those that only wait: for a flag, a lock or an mbarrier that they test in each round."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from warplens.ptx.tree import Instruction, Label, Node
 
 MEMORY, BARRIER = "polls", "waits"
 _LONGEST = 24
+_MOST_NODES = 8 * _LONGEST
+"""Instructions of a polling loop, and its lines with comments and the like."""
 _IDLE = frozenset({
     "setp", "selp", "mov", "and", "or", "not", "xor", "cvt", "cvta", "bra", "nanosleep", "membar", "fence", "shl",
     "shr", "add", "sub", "ld", "atom", "mbarrier", "bar", "barrier", "vote", "activemask",
@@ -31,10 +35,26 @@ class PollingLoops:
         if not isinstance(node, Instruction) or node.opcode != "bra" or not node.operands:
             return ""
         begin = self._labels.get(str(node.operands[-1]).strip())
-        if begin is None:
+        if begin is None or at - begin > _MOST_NODES:
             return ""
         body = [one for one in self._nodes[begin:at] if isinstance(one, Instruction)]
         return polled(body)
+
+
+def loop_depths(nodes: Sequence[Node]) -> list[int]:
+    """For each node, how many loops it is in; loops that only poll do not count."""
+    loops, labels = PollingLoops(nodes), dict[str, int]()
+    steps = np.zeros(len(nodes) + 1, np.int64)
+    for at, node in enumerate(nodes):
+        waits = loops.see(at)
+        if isinstance(node, Label):
+            labels[node.name] = at
+        elif isinstance(node, Instruction) and node.opcode == "bra" and node.operands and not waits:
+            begin = labels.get(node.operands[-1].strip())
+            if begin is not None:
+                steps[begin] += 1
+                steps[at + 1] -= 1
+    return [int(depth) for depth in np.cumsum(steps[:-1])]
 
 
 def polled(body: Sequence[Instruction]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from warplens.ptx.lane_accesses import ACCESSES, LaneAccess, accessed_address, lane_access, largest_waste
 from warplens.ptx.lane_values import LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
 from warplens.weave.mark_comments import parse_mark
-from warplens.weave.polling_loops import PollingLoops
+from warplens.weave.polling_loops import PollingLoops, loop_depths
 
 OUTSIDE = ""
 """Stands for the code outside all regions."""
@@ -54,7 +54,8 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
     addresses = [accessed_address(node) for node in nodes if isinstance(node, Instruction) and node.opcode in ACCESSES]
     values = LaneValues(function, [address for address in addresses if address])
     found: dict[str, Counts] = {}
-    accesses: dict[str, list[LaneAccess]] = {}
+    accesses: dict[str, list[tuple[int, LaneAccess]]] = {}
+    depths = loop_depths(nodes)
     open_: list[str] = []
     name, instructions = OUTSIDE, 0
     loops = PollingLoops(nodes)
@@ -66,8 +67,8 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
             if node.opcode in _COUNTED:
                 access = lane_access(node, values)
                 _count(found.setdefault(name, {}), node, access)
-                if access is not None and access.space == "global" and not access.scattered:
-                    accesses.setdefault(name, []).append(access)
+                if access is not None:
+                    accesses.setdefault(name, []).append((depths[at], access))
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None and mark.kind is Kind.BEGIN:
@@ -79,10 +80,24 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
                 name, instructions = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE, 0
     _add(found, name, instructions)
     for name, some in accesses.items():
-        for key, is_load in (("load_waste", True), ("store_waste", False)):
-            if wasted := largest_waste([one for one in some if one.is_load == is_load]):
-                found[name][key] = round(wasted, 2)
+        # Accesses before and after the loops of a region hardly count beside those inside them.
+        deepest = max(depth for depth, _ in some)
+        _describe(found[name], [one for depth, one in some if depth == deepest])
     return found
+
+
+def _describe(counts: Counts, accesses: Sequence[LaneAccess]) -> None:
+    """How the lanes of a region's accesses lie to one another."""
+    for access in accesses:
+        if access.space == "shared":
+            counts["ways"] = max(counts.get("ways", 0), access.ways)
+            counts["conflicts"] = counts.get("conflicts", 0) + max(access.ways - 1, 0)
+        elif access.space == "global" and access.scattered:
+            counts["scattered"] = counts.get("scattered", 0) + 1
+    known = [one for one in accesses if one.space == "global" and not one.scattered]
+    for key, is_load in (("load_waste", True), ("store_waste", False)):
+        if wasted := largest_waste([one for one in known if one.is_load == is_load]):
+            counts[key] = round(wasted, 2)
 
 
 def _add(found: dict[str, Counts], name: str, instructions: int) -> None:
@@ -96,7 +111,6 @@ def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None
         counts[name] = counts.get(name, 0) + amount
 
     if access is not None:
-        _count_access(counts, access)
         add({"global": "loads" if access.is_load else "stores"}.get(access.space, access.space))
         if access.space == "global" and access.is_load:
             add("load_bytes", access.width)
@@ -120,11 +134,3 @@ def _matrix_flops(node: Instruction) -> float:
     m, n, k = map(int, shape.groups())
     slower = next((_SLOWER[name] for name in node.modifiers if name in _SLOWER), 1.0)
     return 2 * m * n * k * slower / (_WARPS_OF_GROUP if node.opcode == "wgmma" else 1)
-
-
-def _count_access(counts: Counts, access: LaneAccess) -> None:
-    if access.space == "shared":
-        counts["ways"] = max(counts.get("ways", 0), access.ways)
-        counts["conflicts"] = counts.get("conflicts", 0) + max(access.ways - 1, 0)
-    elif access.space == "global" and access.scattered:
-        counts["scattered"] = counts.get("scattered", 0) + 1

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.cpp_launches import run_scenario
 from tests.support.paths import ROOT
-from warplens.frontends.kept_ptx import ptx_store
+from warplens.frontends.assembled_ptx import ptx_store
 from warplens.sass.cubin_file import read_cubin_file
 
 pytestmark = pytest.mark.skipif(not shutil.which("nvcc") or not shutil.which("g++"), reason="needs nvcc and g++")

@@ -27,6 +27,7 @@ def libraries() -> Path:
     compiled = (
         ("gcc", "fake_libcuda.c", "libcuda.so.1"), ("g++", "launcher.cpp", "launcher.so"),
         ("gcc", "fake_cute_runtime.c", "cute_runtime.so"), ("g++", "program.cpp", "program"),
+        ("gcc", "fake_cudart.c", "cudart.so"),
     )  # fmt: skip
     for compiler, source, name in compiled:
         options = [*(["-shared"] if ".so" in name else []), "-fPIC", "-w", "-pthread"]

@@ -95,6 +95,17 @@ static int state(int device, U *flags, int *active) { return *flags = 0, *active
 static int memory(size_t *bytes, int device) { return *bytes = (size_t)1 << 32, 0; }
 static int retain(H *context, int device) { return *context = (H)1, 0; }
 
+/* What libraries look up by name. */
+int cuCtxGetDevice(int *v) { return zero(v); }
+int cuDeviceGetAttribute(int *v, int which, int device) { return attribute(v, which, device); }
+int cuDeviceGetName(char *n, int length, int device) { return device_name(n, length, device); }
+int cuGetErrorName(int status, const char **n) { return *n = "error", 0; }
+int cuGetErrorString(int status, const char **n) { return *n = "error", 0; }
+#define NOTHING(name) int name(void) { return 0; }
+NOTHING(cuFuncSetAttribute) NOTHING(cuCtxGetLimit) NOTHING(cuCtxSetLimit) NOTHING(cuCtxResetPersistingL2Cache)
+NOTHING(cuModuleGetGlobal) NOTHING(cuMemsetD32) NOTHING(cuStreamSetAttribute) NOTHING(cuTensorMapEncodeIm2col)
+NOTHING(cuTensorMapEncodeTiled)
+
 int cuGetProcAddress_v2(const char *name, H *found, int version, uint64_t flags, H status) {
     char full[128];
     strcpy(full, name);

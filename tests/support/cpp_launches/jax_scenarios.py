@@ -23,6 +23,8 @@ from warplens.auto.rules import Auto
 from warplens.frontends import jax_xla
 from warplens.frontends.intercept.woven_module import marked_text
 from warplens.profiling.profile import Profile
+from warplens.ptx.isa_version import lowered_for
+from warplens.sass.cuda_tools import find_tool
 from warplens.weave.fit.ptxas_output import read_kernels
 from warplens.weave.weaving import Weaving
 
@@ -107,9 +109,11 @@ def compiled(name: str) -> dict[str, Any]:
 def woven(text: str, symbol: str) -> dict[str, Any]:
     made, marked, _ = marked_text(text, symbol, Auto.of("all"), Weaving())
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "woven.ptx"
-        path.write_text(made.text)
-        command = ["ptxas", "-v", "-arch=sm_90a", str(path), "-o", "/dev/null"]
+        path, ptxas = Path(folder) / "woven.ptx", find_tool("ptxas")
+        # XLA may have run a newer one.
+        version = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True).stdout
+        path.write_text(lowered_for(made.text, version.partition("release ")[2]))
+        command = [ptxas, "-v", "-arch=sm_90a", str(path), "-o", "/dev/null"]
         done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = read_kernels(done.stderr)[symbol]

@@ -66,15 +66,21 @@ def _finding(e: Evidence, job: RankLateness, one: LateRank) -> Finding:
         f"{duration(one.late_ns)} at the median (clock bound {duration(one.bound_ns)}), and the other ranks wait for it"
     )
     cause = one.cause
-    if cause is None or not cause.kernel:
-        window = cause.window_ns if cause is not None else 0.0
+    if cause is None:
+        return e.undecided(
+            CAUSE,
+            f"{said}. No launch was recorded between these collectives and those before, so the cause is not known.",
+            "Record more launches (--launches, --from-step and --to-step).",
+            evidence=evidence,
+        )
+    if not cause.kernel:
         return e.supported(
             CAUSE,
             f"{said}. The recorded kernels do not explain it: it comes from host code, or from kernels that are not "
             "recorded.",
             f"Look at what rank {one.rank} does between collectives: data loading, host code, other kernels "
             "(`warplens run --list-kernels`).",
-            Gain.between(0.0, one.late_ns / window if window else 0.0),
+            Gain.between(0.0, one.late_ns / max(cause.window_ns, 1.0)),
             MEDIUM,
             evidence=evidence,
             refuted_by=f"A profile in which rank {one.rank} makes its launches as early as the others.",

@@ -24,6 +24,8 @@ LEAVES = frozenset({"ret", "exit"})
 _REGISTER = re.compile(r"%[\w$]+")
 MAX_INLINED = 64
 """How many levels of inlined library code are followed to the line that calls it."""
+_INCLUDED = re.compile(r"/(include|tl_templates|cuda/tile)/")
+"""Folders of library code: headers of CUDA and CUTLASS, TileLang's templates, and cuTile's own functions."""
 
 
 @dataclass(eq=False)
@@ -257,7 +259,7 @@ class _SourceLines:
         if outer:
             self.callers[place] = outer
         for _ in range(MAX_INLINED):
-            if place not in self.callers or "/include/" not in "/" + self.files.get(place[0], ""):
+            if place not in self.callers or not _INCLUDED.search("/" + self.files.get(place[0], "")):
                 break
             place = self.callers[place]
         # Line 0 is code that the compiler generated.

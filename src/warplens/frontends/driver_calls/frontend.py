@@ -5,36 +5,46 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
+from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver, has_driver
-from warplens.errors import WarplensError
+from warplens.errors import WarplensError, without_frames
+from warplens.frontends.assembled_ptx.ptx_store import KEEPS_PTX
 from warplens.frontends.cuda_bindings import Arguments
-from warplens.frontends.driver_calls.loaded_code import WithoutPtx, home_of, ptx_of
+from warplens.frontends.driver_calls.loaded_code import (
+    WithoutPtx,
+    compiled_again,
+    expects_hand_marks,
+    home_of,
+    ptx_source,
+)
 from warplens.frontends.driver_calls.unmarked_kernels import SUBJECT, UnmarkedKernels
 from warplens.frontends.graphs.executables import executables
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
-from warplens.frontends.intercept.woven_module import Twin, source_name
-from warplens.frontends.kept_ptx.ptx_store import KEEPS_PTX
+from warplens.frontends.intercept.woven_module import Twin, has_marks, source_name
 from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
+from warplens.ptx.tree import parse
+from warplens.record.capture import Dim3
 from warplens.session import Session
 
-_tuning = 0
-"""How many compilers are at work that may launch kernels to time them."""
+_tuning: list[object] = []
+"""The compilers at work that may launch kernels to time them, in any thread."""
 
 
 @contextmanager
 def tuning_in_cpp() -> Iterator[None]:
     """Leave every launch alone inside the block, in whichever thread it is made: somebody may time it."""
-    global _tuning
-    _tuning += 1
+    compiler = object()
+    _tuning.append(compiler)
     try:
         yield
     finally:
-        _tuning -= 1
+        _tuning.remove(compiler)
 
 
 class _WovenFailed(WarplensError):
@@ -48,6 +58,9 @@ class DriverCalls:
         self.launches, self.hooks, self.session = launches, hooks, launches.session
         self._kernels: dict[Hashable, PlainKernel] = {}
         self._parameters: dict[Hashable, int] = {}
+        self._by_hand: dict[Hashable, bool] = {}
+        self._launch_sizes: dict[str, tuple[Dim3, Dim3]] = {}
+        """By symbol, threads per block and blocks per cluster of kernels that say so themselves."""
         self._executables: set[int] = set()
         """Executable graphs that are there, and their graphs too."""
         self._sources: dict[int, int] = {}
@@ -107,12 +120,16 @@ class DriverCalls:
 
     def _launch(self, call: DriverCall) -> None:
         origin = self.hooks.find(call.function)
+        if not (self.session.options.marks or self._marked_by_hand(call, origin)):
+            self.hooks.close(call.function, None)
+            return
         try:
             kernel = self._kernel(call, origin)
         except WithoutPtx as reason:
             self._unmarked.launch(call, _name_of(call.function, origin), home_of(origin), str(reason))
             return
-        variant = self.launches.variant(kernel, call.shape)
+        shape = self._shape(kernel, call)
+        variant = self.launches.variant(kernel, shape)
 
         def woven(twin: Twin, pointer: int) -> int:
             if kernel.keeps_parameters:
@@ -126,7 +143,7 @@ class DriverCalls:
             return status
 
         try:
-            self.launches.launch(kernel, call.shape, lambda: self.hooks.make(call), woven)
+            self.launches.launch(kernel, shape, lambda: self.hooks.make(call), woven)
         except _WovenFailed as problem:
             variant.closed = True
             self.session.note(variant.kernel, f"runs unmarked: {problem}")
@@ -137,25 +154,55 @@ class DriverCalls:
 
     def _kernel(self, call: DriverCall, origin: HandleOrigin | None) -> PlainKernel:
         """The kernel of a launch. Raises WithoutPtx where its PTX cannot be had."""
-        fixed = bool(call.extra) and not call.params
-        key = (call.function, origin, fixed)
+        packed = bool(call.extra) and not call.params
+        key = (call.function, origin, packed)
         found = self._kernels.get(key)
         if found is not None:
             return found
         if key in self._without_ptx:
-            raise self._without_ptx[key].with_traceback(None)
+            raise without_frames(self._without_ptx[key])
         lib = driver()
         symbol, is_kernel = _symbol_of(call.function, origin)
         function = lib.kernel_function(call.function) if is_kernel else call.function
+        capability = lib.device().capability
         try:
-            text = ptx_of(origin, symbol, lib.device().capability)
+            text, again = ptx_source(origin, symbol, capability), compiled_again(origin, symbol, capability)
         except WithoutPtx as reason:
-            self._without_ptx[key] = reason
+            self._without_ptx[key] = without_frames(reason)
             raise
-        text = source_name(text, f"{plain_name(symbol)}.cu")
-        found = PlainKernel(symbol, function, lambda: text, _code_of(origin), fixed)
+        name, assemble = f"{plain_name(symbol)}.cu", None if again is None else again.assemble
+        found = PlainKernel(
+            symbol, function, lambda: source_name(text(), name), _code_of(origin),
+            packed or assemble is not None, assemble,
+        )  # fmt: skip
         self._kernels[key] = found
         return found
+
+    def _marked_by_hand(self, call: DriverCall, origin: HandleOrigin | None) -> bool:
+        """Whether a kernel has marks of its own; only a compiler that runs again for its PTX can know."""
+        key = (call.function, origin)
+        if key not in self._by_hand:
+            symbol, _ = _symbol_of(call.function, origin)
+            wanted = self.session.options.wants_kernel(plain_name(symbol))
+            again = compiled_again(origin, symbol, driver().device().capability) if wanted else None
+            self._by_hand[key] = False
+            self._by_hand[key] = again is not None and has_marks(again.text(), symbol)
+        return self._by_hand[key]
+
+    def _shape(self, kernel: PlainKernel, call: DriverCall) -> Shape:
+        """How a kernel is launched. Code that its own compiler assembles says itself how many threads a block has, and
+        how many blocks the launcher counts as one."""
+        if kernel.assemble is None or not self.session.options.wants_kernel(plain_name(kernel.symbol)):
+            return call.shape
+        if kernel.symbol not in self._launch_sizes:
+            given: dict[str, tuple[int, ...]] = {}
+            with suppress(WarplensError):  # who weaves it asks again, and says why
+                entries = parse(self.launches.text_of(kernel)).entries
+                given = next((one.performance for one in entries if one.name == kernel.symbol), given)
+            self._launch_sizes[kernel.symbol] = _size(given.get("reqntid")), _size(given.get("reqnctapercluster"))
+        block, (x, y, z) = self._launch_sizes[kernel.symbol]
+        grid = call.shape.grid
+        return replace(call.shape, grid=(grid[0] * x, grid[1] * y, grid[2] * z), block=block)
 
     def _count(self, kernel: PlainKernel) -> int:
         key = (kernel.function, kernel.code)
@@ -193,6 +240,11 @@ def _symbol_of(handle: int, origin: HandleOrigin | None) -> tuple[str, bool]:
         return driver().name_of(handle, "Kernel"), True
 
 
+def _size(given: tuple[int, ...] | None) -> Dim3:
+    x, y, z = (*(given or ()), 1, 1, 1)[:3]
+    return x, y, z
+
+
 def _name_of(handle: int, origin: HandleOrigin | None) -> str:
     try:
         return plain_name(_symbol_of(handle, origin)[0])
@@ -217,10 +269,11 @@ def follows_cpp() -> bool:
 
 def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
-    if not running.options.marks or not has_driver():
+    by_hand = expects_hand_marks()
+    if not (running.options.marks or by_hand) or not has_driver():
         return None
     hooks, reason = call_hooks()
     if hooks is None:
         running.note(SUBJECT, f"kernels launched from C++ run unmarked: {reason}")
         return None
-    return intercepted(SUBJECT, lambda launches: DriverCalls(launches, hooks).install())(running)
+    return intercepted(SUBJECT, lambda launches: DriverCalls(launches, hooks).install(), by_hand=by_hand)(running)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from warplens.frontends.assembled_ptx import ptx_store
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes
-from warplens.frontends.kept_ptx import ptx_store
 from warplens.sass.cubin_file import SassError, read_cubin_file
 
 

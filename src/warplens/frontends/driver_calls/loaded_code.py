@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from warplens.driver.call_hooks import HandleOrigin
 from warplens.errors import WarplensError
 from warplens.frontends import nvrtc_sources
+from warplens.frontends.assembled_ptx.ptx_store import digest
 from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, ptx_entries
 from warplens.frontends.driver_calls.image_source import ptx_of_image
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
-from warplens.frontends.kept_ptx.ptx_store import digest
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
@@ -24,12 +27,35 @@ _WITHOUT_PTX = re.compile(
     r"[\w-]*\.so"
 )
 
-_compiled: dict[str, Callable[[], str]] = {}
+
+@dataclass(frozen=True)
+class Recompiled:
+    """A kernel whose compiler runs again for its PTX."""
+
+    text: Callable[[], str]
+    assemble: Callable[[str], bytes] | None = None
+    """Makes machine code of the PTX, where that takes more than the driver knows."""
+
+
+_compiled: dict[str, Recompiled] = {}
 """By digest of machine code, how to get the PTX that it was assembled from."""
 
 
-_by_symbol: dict[str, Callable[[], str]] = {}
+_by_symbol: dict[str, Recompiled] = {}
 """How to get the PTX of kernels that were loaded before warplens could see it, if their symbols are unique."""
+
+
+FindKernel = Callable[[str], Recompiled | None]
+"""Finds a kernel by its symbol."""
+
+
+class _ThreadLaunches(threading.local):
+    find: FindKernel | None = None
+
+
+_launching = _ThreadLaunches()
+"""What the library that is about to launch a kernel in this thread knows of it."""
+_hand_marks: set[str] = set()
 
 
 class WithoutPtx(Unavailable):
@@ -38,12 +64,39 @@ class WithoutPtx(Unavailable):
 
 def remember_ptx(machine_code: bytes, text: Callable[[], str]) -> None:
     """Let a compiler's front end say how to get the PTX of what will be loaded as `machine_code`."""
-    _compiled[digest(machine_code)] = text
+    _compiled[digest(machine_code)] = Recompiled(text)
 
 
 def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
     """The same for a kernel that is loaded already, and whose symbol no other kernel has."""
-    _by_symbol[symbol] = text
+    _by_symbol[symbol] = Recompiled(text)
+
+
+@contextmanager
+def launching(find: FindKernel) -> Iterator[None]:
+    """The same for the kernels that this thread launches meanwhile, whenever and from whatever they were loaded."""
+    before, _launching.find = _launching.find, find
+    try:
+        yield
+    finally:
+        _launching.find = before
+
+
+def expect_hand_marks(library: str) -> None:
+    """Kernels that `library` launches may have marks of their own, which are recorded without automatic ones too."""
+    _hand_marks.add(library)
+
+
+def expects_hand_marks() -> bool:
+    """Whether kernels that C++ launches may have marks of their own."""
+    return bool(_hand_marks)
+
+
+def compiled_again(origin: HandleOrigin | None, symbol: str, capability: str) -> Recompiled | None:
+    """A kernel whose compiler must run again for its PTX; None where no compiler is known."""
+    if _launching.find is not None and (found := _launching.find(symbol)) is not None:
+        return found
+    return _by_symbol.get(symbol) if origin is None else _remembered(origin.code(), capability)
 
 
 def forget_ptx() -> None:
@@ -54,7 +107,19 @@ def forget_ptx() -> None:
 
 def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
     """The PTX of the module that a function is from; raises Unavailable where it cannot be had."""
-    text = _unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability)
+    return ptx_source(origin, symbol, capability)()
+
+
+def ptx_source(origin: HandleOrigin | None, symbol: str, capability: str) -> Callable[[], str]:
+    """How to get that PTX. Raises Unavailable where it cannot be had, unless a compiler must run to know."""
+    again = compiled_again(origin, symbol, capability)
+    if again is not None:
+        return lambda: _limited(again.text())
+    text = _limited(_unseen(symbol, capability) if origin is None else _loaded(origin, symbol, capability))
+    return lambda: text
+
+
+def _limited(text: str) -> str:
     if len(text) > LARGEST_PTX:
         raise Unavailable(f"its module has {len(text) >> 20} MB of PTX, more than the {LARGEST_PTX >> 20} MB that fit")
     return text
@@ -62,8 +127,6 @@ def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
 
 def _unseen(symbol: str, capability: str) -> str:
     """The PTX of a kernel that was loaded before warplens could see it."""
-    if symbol in _by_symbol:
-        return _by_symbol[symbol]()
     texts = find_mapped_ptx(symbol, capability)
     if len(texts) == 1:
         return texts[0]
@@ -75,8 +138,6 @@ def _unseen(symbol: str, capability: str) -> str:
 
 def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     image = origin.code()
-    if (known := _remembered(image, capability)) is not None:
-        return known()
     if (again := nvrtc_sources.text_of(image)) is not None:
         return again
     if b".version" in image.partition(b"\0")[0]:
@@ -92,7 +153,7 @@ def _loaded(origin: HandleOrigin, symbol: str, capability: str) -> str:
     return text
 
 
-def _remembered(image: bytes, capability: str) -> Callable[[], str] | None:
+def _remembered(image: bytes, capability: str) -> Recompiled | None:
     codes = [image, *machine_codes(image, capability)] if _compiled else ()
     return next((_compiled[name] for name in map(digest, codes) if name in _compiled), None)
 

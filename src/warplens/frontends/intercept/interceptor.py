@@ -15,7 +15,7 @@ from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
 from warplens.driver.limits import SM_LIMITS, find_limits
 from warplens.driver.theoretical_occupancy import registers_for_warps
-from warplens.errors import WarplensError
+from warplens.errors import WarplensError, without_frames
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarkable, has_marks, twin_of
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.graph_cells import CELL_BYTES
@@ -51,6 +51,8 @@ class PlainKernel:
     """What it was loaded from, where its module may go before the profile ends: handles are given out again then."""
     keeps_parameters: bool = False
     """Whether its launcher cannot give it one more argument: its twin finds the buffer by a variable of its module."""
+    assemble: Callable[[str], bytes] | None = None
+    """Makes machine code of its PTX, where the driver cannot."""
 
 
 @dataclass(frozen=True)
@@ -236,20 +238,20 @@ class Interceptor:
             try:
                 self._chosen[key] = self._choose(kernel, form)
             except Unavailable as reason:
-                self._chosen[key] = reason
+                self._chosen[key] = without_frames(reason)
             except WarplensError:
                 raise
             except Exception as error:  # whatever fails here, the program can run its own kernel
                 self._chosen[key] = Unavailable(f"warplens failed: {error!r}")
         chosen = self._chosen[key]
         if isinstance(chosen, Unavailable):
-            raise chosen.with_traceback(None)  # raised again and again, it would gather one from each launch
+            raise without_frames(chosen)
         lib.copy_settings(kernel.function, chosen.function)
         return chosen
 
     def _choose(self, kernel: PlainKernel, form: _LaunchForm) -> Twin:
         """Return the twin with as many marks as do no harm (auto/rungs.py)."""
-        asked, text, problem = self.session.options.marks, self._text(kernel), ""
+        asked, text, problem = self.session.options.marks, self.text_of(kernel), ""
         by_hand = has_marks(text, kernel.symbol)
         for rung in rungs(asked, keep_marks=by_hand, barriers=has_barriers(text, asked)):
             if rung.fixed and not (problem and (asked.classes or rung.auto)):
@@ -280,10 +282,10 @@ class Interceptor:
 
         def attempt(candidate: Candidate) -> tuple[Twin, Resources]:
             how, registers = candidate.how, candidate.registers
-            text, device = self._text(kernel), lib.device_index()
+            text, device = self.text_of(kernel), lib.device_index()
             twin = twin_of(
                 text, kernel.symbol, rung.auto, how, device, registers,
-                indirect=form.captured, keeps_parameters=form.keeps_parameters,
+                indirect=form.captured, keeps_parameters=form.keeps_parameters, assemble=kernel.assemble,
             )  # fmt: skip
             lib.copy_settings(kernel.function, twin.function)
             return twin, resources(twin.function)
@@ -317,7 +319,7 @@ class Interceptor:
 
         return tighten(chosen, plain, limited, allowance(plain.registers)).build
 
-    def _text(self, kernel: PlainKernel) -> str:
+    def text_of(self, kernel: PlainKernel) -> str:
         """The PTX, asked for once: a library may compile anew to give it."""
         key = (kernel.function, kernel.code)
         known = self._texts.get(key)
@@ -325,12 +327,12 @@ class Interceptor:
             try:
                 known = with_iket_marks(kernel.text())
             except Unavailable as reason:
-                known = reason
+                known = without_frames(reason)
             except PtxError as error:
                 known = Unavailable(str(error))
             self._texts[key] = known
         if isinstance(known, Unavailable):
-            raise known
+            raise without_frames(known)
         return known
 
     def _tell(self, name: str, twin: Twin) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from warplens.auto.ptx import Marked, mark_ptx
@@ -135,6 +136,7 @@ def twin_of(
     *,
     indirect: bool = False,
     keeps_parameters: bool = False,
+    assemble: Callable[[str], bytes] | None = None,
 ) -> Twin:
     """Weave and load the twin of a kernel; each device has its own."""
     try:
@@ -149,7 +151,11 @@ def twin_of(
         raise Unmarkable(f"the weaver failed: {error!r}") from error
     lib = driver()
     try:
-        library = lib.load_library(assembled(lib, lowered_for(woven.text, lib.device().driver), woven.text))
+        if assemble is None:
+            image = assembled(lib, lowered_for(woven.text, lib.device().driver), woven.text)
+        else:
+            image = assemble(woven.text)
+        library = lib.load_library(image)
         kernel = lib.kernel(library, symbol)
         cell = lib.library_variable(library, cell_name(symbol)) if keeps_parameters else 0
         return Twin(symbol, woven, marked, library, kernel, lib.kernel_function(kernel), shared, cell=cell)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warplens.frontends.kept_ptx.ptxas_in_front import keep_output
+from warplens.frontends.assembled_ptx.ptxas_in_front import keep_output
 from warplens.frontends.nvcc.assembler import NvccPtxas, PtxasRejected
 from warplens.frontends.nvcc.dependencies import rule_arguments, rule_file, split_rules
 from warplens.frontends.nvcc.dryrun import FILTER, VERBOSE, WOVEN, Step, Steps, plan_steps, read, write

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from warplens.files import cache_folder, content_hash
-from warplens.frontends.kept_ptx.ptx_store import keep
+from warplens.frontends.assembled_ptx.ptx_store import keep
 
 _SOURCE = str(Path(__file__).parents[3])
 _OUTPUT = ("-o", "--output-file")
@@ -27,22 +26,22 @@ _RELOCATABLE = {"-c", "--compile-only"}
 def put_in_front(ptxas: Path, root: Path | None = None) -> Path:
     """Return a folder whose `bin/ptxas` runs `ptxas`. All else in it is what `root`, a CUDA toolkit, has.
 
-    The folder stays: compilers remember where they found their tools, also when the profile is over.
+    The folder stays: compilers remember where they found their tools, also when the profile is over. Raises OSError
+    where it cannot be made.
     """
-    start = f"import sys; sys.path.insert(0, {_SOURCE!r}); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
-    python, real = shlex.quote(sys.executable), shlex.quote(str(ptxas))
-    # Python may be deleted while the program runs; its kernels are assembled all the same.
-    script = (
-        f'#!/bin/sh\n[ -x {python} ] && exec {python} -I -S -c {shlex.quote(start)} {real} "$@"\nexec {real} "$@"\n'
-    )
+    start = f"import sys; sys.path.insert(0, {_SOURCE!r}); import {__name__} as own; own.keep_output(sys.argv[1:])"
+    keeper = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(start)}"
+    # Whatever becomes of Python or warplens while the program runs, its kernels are assembled.
+    script = f'#!/bin/sh\n{shlex.quote(str(ptxas))} "$@" || exit $?\n{keeper} "$@" > /dev/null 2>&1\nexit 0\n'
     folder = cache_folder() / "ptxas" / content_hash(f"{script}{root}".encode())
     if not (folder / "bin" / "ptxas").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=folder.parent))
         _fill(made, script, root)
-        with suppress(OSError):  # another process was first
+        with suppress(OSError):  # another process may have been first
             made.rename(folder)
         shutil.rmtree(made, ignore_errors=True)
+    (folder / "bin" / "ptxas").stat()
     return folder
 
 
@@ -54,15 +53,6 @@ def _fill(folder: Path, script: str, root: Path | None) -> None:
                 (folder / place / entry.name).symlink_to(entry)
     (folder / "bin" / "ptxas").write_text(script)
     (folder / "bin" / "ptxas").chmod(0o755)
-
-
-def main(command: Sequence[str]) -> int:
-    """Run `command`, a ptxas and its arguments, and return its exit status."""
-    status = subprocess.call(command)
-    if status == 0:
-        with suppress(OSError):  # whoever runs ptxas has what it asked for
-            keep_output(command[1:])
-    return 128 - status if status < 0 else status
 
 
 def keep_output(arguments: Sequence[str]) -> None:
