@@ -82,8 +82,9 @@ try:
 except WarplensError as error:
     print(error)
 """
+    # -B: under the limit, Python would keep bytecode that is cut off, and every later process would fail on it.
     done = subprocess.run(
-        [sys.executable, "-c", code], env=ENVIRONMENT, text=True, capture_output=True, preexec_fn=limit, cwd=ROOT
+        [sys.executable, "-B", "-c", code], env=ENVIRONMENT, text=True, capture_output=True, preexec_fn=limit, cwd=ROOT
     )
     assert "t.warplens: cannot be written (File too large)" in done.stdout, done.stderr
     assert not list(tmp_path.iterdir()), "no part is left"

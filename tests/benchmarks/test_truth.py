@@ -127,6 +127,7 @@ def test_a_cuda_kernel_gives_the_right_result(pair: Pair) -> None:
     check(pair, InterpreterLab(simulate.GlobalMemory(64 << 20)))
 
 
+@pytest.mark.slow  # three compilations of every kernel
 @needs_nvrtc
 @pytest.mark.parametrize("repaired", [0, 1])
 @pytest.mark.parametrize("file", sorted(path.name for path in KERNELS.glob("*.cu")))
