@@ -216,9 +216,9 @@ def cuda_core_calls(closing: Session, recording: Session) -> Calls:
         def plain_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
             launch(stream, config, kernel, *arguments)
 
-        with mock.patch.object(cuda.core, "launch", plain_launch), mock.patch.object(cuda_core, "swap") as swap:
+        with mock.patch.object(cuda.core, "launch", plain_launch), mock.patch.object(cuda_core, "swap_all") as swap:
             cuda_core.install(Intercepted(session))
-        made: Callable[..., None] = swap.call_args_list[0].args[1]
+        made: Callable[..., None] = swap.call_args.args[0][0][1]
         return made
 
     cuda_core._known = known  # type: ignore[assignment]

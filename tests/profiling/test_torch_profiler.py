@@ -42,7 +42,7 @@ def record(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let profiles end with what `run` would have recorded."""
     from warplens.profiling import profile
 
-    monkeypatch.setattr(profile, "decode", lambda capture: run.trace())
+    monkeypatch.setattr(profile, "decode", lambda capture, **options: run.trace())
 
 
 def test_a_profile_with_torch_writes_one_file_of_both(
@@ -198,7 +198,7 @@ def test_the_host_says_when_each_launch_was_made(monkeypatch: pytest.MonkeyPatch
 
     kept: list[Any] = []
 
-    def decoded(capture: Any) -> Trace:
+    def decoded(capture: Any, **options: Any) -> Trace:
         kept.extend(capture.launches)
         return make_trace([Span("a", 0, 1)])
 

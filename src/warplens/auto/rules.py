@@ -117,12 +117,20 @@ class Auto:
     most: int = MOST_MARKS
     coarse: str = ""
     """Instead of classes: `body` for one region around the whole kernel, `loops` for its outermost loops as well."""
+    is_default: bool = False
+    """Whether nobody chose the classes."""
 
     def __bool__(self) -> bool:
         return bool(self.classes or self.ranges or self.coarse)
 
     def wants(self, kind: str) -> bool:
         return kind in self.classes
+
+    @property
+    def wants_block_barriers(self) -> bool:
+        """Whether edges include barriers of the whole block, which the default leaves out: all warps take part, so the
+        regions say who came last."""
+        return self.wants("edges") and self.wants("barriers") and not self.is_default
 
     @property
     def covers_all_code(self) -> bool:
@@ -138,7 +146,8 @@ class Auto:
         """Parse what users write: `"loads,mma"`, `True`, `["waits"]`; `{"softmax": "attn.py:120-134"}`."""
         if most < 1:
             raise UsageError(f"most_marks={most}: must be at least 1")
-        return Auto(_classes(auto), _ranges(regions), most)
+        classes = _classes(auto)
+        return Auto(classes, _ranges(regions), most, is_default=classes == DEFAULT)
 
 
 def _classes(auto: str | bool | Iterable[str] | None) -> tuple[str, ...]:

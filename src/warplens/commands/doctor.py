@@ -83,7 +83,7 @@ def command(as_json: bool) -> int:
 
 def _table(checks: list[DoctorCheck]) -> AdaptiveTable:
     """Build the table; remedies are never truncated, so that they can be pasted."""
-    table = AdaptiveTable(spare=("used for", "found"))
+    table = AdaptiveTable(spare=("used for", "found", "can be woven"))
     for name in ("", "what", "found", "can be woven", "used for", "how to get it"):
         table.add_column(name, no_wrap=True)
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}

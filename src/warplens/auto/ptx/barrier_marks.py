@@ -52,13 +52,14 @@ class _Site:
 
 def has_barriers(text: str, auto: Auto) -> bool:
     """Whether a module has instructions that barrier marks are for."""
-    return bool(_MBARRIERS.search(text) or (auto.wants("barriers") and _NAMED_BARRIERS.search(text)))
+    return bool(_MBARRIERS.search(text) or (auto.wants_block_barriers and _NAMED_BARRIERS.search(text)))
 
 
-def mark_barriers(text: str, *, automatic: bool = True) -> str:
+def mark_barriers(text: str, *, automatic: bool = True, of_blocks: bool = True) -> str:
     """Add barrier marks to every marked kernel of `text`; its regions are marked already.
 
-    Without `automatic`, only find the barriers of hand-written marks that name none.
+    Without `automatic`, only find the barriers of hand-written marks that name none. Without `of_blocks`, leave out
+    those of the whole block.
     """
     if not (_HAS_BARRIERS.search(text) if automatic else _NEXT_BARRIER in text):
         return text
@@ -68,13 +69,13 @@ def mark_barriers(text: str, *, automatic: bool = True) -> str:
         end_with_return(function)
         code = FunctionUnits(function, files)
         if code.cuts:
-            added += mark_function(code, automatic=automatic)
+            added += mark_function(code, automatic=automatic, of_blocks=of_blocks)
     return module.text() if added else text
 
 
-def mark_function(code: FunctionUnits, *, automatic: bool = True) -> int:
+def mark_function(code: FunctionUnits, *, automatic: bool = True, of_blocks: bool = True) -> int:
     """Add barrier marks to one function; returns how many places changed."""
-    finder = _Finder(code)
+    finder = _Finder(code, of_blocks)
     by_hand, named = finder.by_hand()
     sites = by_hand + [site for site in finder.find() if site.unit.at not in named][:MOST] * automatic
     edits = Edits()
@@ -126,8 +127,8 @@ def _comments(body: list[Node]) -> Iterator[tuple[list[Node], Comment]]:
 class _Finder:
     """Finds the barrier marks of one function."""
 
-    def __init__(self, code: FunctionUnits) -> None:
-        self.code = code
+    def __init__(self, code: FunctionUnits, of_blocks: bool) -> None:
+        self.code, self.of_blocks = code, of_blocks
         self.kernel = plain_name(code.function.name)
         self.open = open_regions(code)
         self.writers: dict[str, list[Unit]] = {}
@@ -210,8 +211,8 @@ class _Finder:
         if use.does in ("wait", "wait_state"):
             guard = use.done if use.done != "_" else NO_OPERAND
             yield from self._wait(unit.at, unit, use, guard=guard, behind=True)
-        elif use.does == "sync" and use.address == "0" and not use.threads:
-            return  # all warps of the block take part, so the regions say who came last
+        elif use.does == "sync" and use.address == "0" and not use.threads and not self.of_blocks:
+            return
         elif use.does in ("sync", "cluster_wait"):
             yield from self._wait(unit.at, unit, use, guard=NO_OPERAND, behind=False)
         else:

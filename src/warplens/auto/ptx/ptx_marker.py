@@ -78,7 +78,7 @@ def _marked(text: str, auto: Auto, wants: Callable[[str], bool]) -> Marked:
             left_out[function.name] = len(regions) - len(kept)
     if sites:
         text = MARKED + module.text()
-        text = mark_barriers(text) if auto.wants("edges") else text
+        text = mark_barriers(text, of_blocks=auto.wants_block_barriers) if auto.wants("edges") else text
     return Marked(text, sites, left_out, lines)
 
 

@@ -162,7 +162,7 @@ class MarkLadder:
         trial = dict(self.metadata)
         llir, ptx = self.stages.lower(marked_ir.text, self.context, trial)
         if rung.auto.wants("edges"):
-            ptx = mark_barriers(ptx)
+            ptx = mark_barriers(ptx, of_blocks=rung.auto.wants_block_barriers)
         dropped = _too_many_places(marked_ir, rung.auto) if marked_ir.dropped else ""
         return _MarkedKernel(llir, ptx, trial, marked_ir.sites, dropped)
 
