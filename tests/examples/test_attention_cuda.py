@@ -115,7 +115,9 @@ def test_the_overflowing_softmax_overflows_and_its_trace_says_where(program: Pat
     assert healthy.within(reference.TOLERANCE["fp16"]), "the same data is no trouble with the maximum subtracted"
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    "arch", ["sm_90a", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("sm_80", "sm_100a"))]
+)
 def test_every_kernel_compiles_for(arch: str) -> None:
     from warplens.frontends.cuda.module import kernel_names
     from warplens.frontends.cuda.nvrtc import compile_cubin
