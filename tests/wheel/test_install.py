@@ -18,7 +18,25 @@ import pytest
 from tests.support.paths import GOLDEN, ROOT
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-OPTIONAL = {"triton", "torch", "cutlass", "cuda", "mcp", "matplotlib", "IPython", "pytest", "pandas", "cupy", "numba"}
+OPTIONAL = {
+    "triton",
+    "torch",
+    "cutlass",
+    "cuda",
+    "mcp",
+    "matplotlib",
+    "IPython",
+    "pytest",
+    "pandas",
+    "cupy",
+    "numba",
+    "tilelang",
+    "tvm",
+    "jax",
+    "helion",
+    "pyspark",
+    "warp",
+}
 """Libraries that a module of warplens may ask for, and that `pip install warplens` does not bring."""
 
 IMPORT_ALL = f"""

@@ -483,6 +483,7 @@ def test_mistakes_are_told_in_nvccs_own_words(project: Path) -> None:
 
 
 @needs_nvcc
+@pytest.mark.slow
 def test_several_sources_a_rule_for_make_and_cmakes_launcher(project: Path) -> None:
     done = run(shutil.which("nvcc"), *COMPILE, "-c", "mat mul.cu", "-MD", "-MF", "ours.d", "-o", "x.o", cwd=project)
     assert (done.returncode, done.stderr) == (0, "")
@@ -596,10 +597,10 @@ def test_what_ptxas_says_of_each_kernel_and_what_of_it_is_shown() -> None:
     "arguments",
     [
         ("-MD", "-c", "plain.cu"),
-        ("-MMD", "-MP", "-c", "mat mul.cu", "plain.cu"),
-        ("-MD", "-c", "plain.cu", "-o", "kept/p.o"),
+        pytest.param(("-MMD", "-MP", "-c", "mat mul.cu", "plain.cu"), marks=pytest.mark.slow),
+        pytest.param(("-MD", "-c", "plain.cu", "-o", "kept/p.o"), marks=pytest.mark.slow),
         ("-MMD", "-c", "-odir", "kept", "plain.cu"),
-        ("-MMD", "-lib", "plain.cu", "lane.cu", "-o", "kept/p.a"),
+        pytest.param(("-MMD", "-lib", "plain.cu", "lane.cu", "-o", "kept/p.a"), marks=pytest.mark.slow),
     ],
 )
 def test_rules_for_make_lie_where_nvcc_puts_them(nvcc: str, arguments: tuple[str, ...], project: Path) -> None:
