@@ -13,6 +13,7 @@ from warplens.frontends.driver_calls.frontend import why_not
 from warplens.frontends.driver_calls.loaded_code import remember_ptx, remember_symbol
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.frontends.library_hooks import hook_library
 from warplens.frontends.wrap import wrap
 from warplens.session import Session
 
@@ -24,20 +25,7 @@ def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     if not running.options.marks:
         return None
-    if reason := why_not():
-        running.note(LIBRARY, f"its kernels run unmarked: {reason}")
-        return None
-    try:
-        undo = install()
-    except (ImportError, AttributeError) as error:
-        running.note(LIBRARY, f"its kernels run unmarked: warplens does not know this version of it ({error})")
-        return None
-
-    def stop() -> None:
-        while undo:
-            undo.pop()()
-
-    return stop
+    return hook_library(running, LIBRARY, why_not, install)
 
 
 def install() -> list[Callable[[], None]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warplens.frontends.import_hook import when_imported
+from warplens.frontends.library_hooks import remover
 from warplens.frontends.wrap import wrap
 from warplens.session.window import names
 
@@ -32,12 +33,7 @@ def watch_ranges() -> Callable[[], None]:
                 undo.append(wrap(holder, closes, _close))
 
     undo.append(when_imported(dict.fromkeys(_RANGES, follow)))
-
-    def stop() -> None:
-        while undo:
-            undo.pop()()
-
-    return stop
+    return remover(undo)
 
 
 def _open(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
 from warplens.frontends.import_hook import when_imported
+from warplens.frontends.library_hooks import remover
 from warplens.frontends.wrap import wrap
 from warplens.record.rank_notes import ALL, NONE
 from warplens.session import Session
@@ -154,12 +155,7 @@ def watch_collectives(session: Session) -> Callable[[], None]:
                         _let_dynamo_know(original, getattr(owner, name))
 
     undo.append(when_imported({"torch.distributed": follow}))
-
-    def stop() -> None:
-        while undo:
-            undo.pop()()
-
-    return stop
+    return remover(undo)
 
 
 def _let_dynamo_know(original: Callable[..., Any], wrapped: Callable[..., Any]) -> None:

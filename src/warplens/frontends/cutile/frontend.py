@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from warplens.errors import WarplensError
 from warplens.frontends.cutile.shadow_toolkit import ShadowToolkit, TileModule
 from warplens.frontends.driver_calls.frontend import why_not
 from warplens.frontends.driver_calls.loaded_code import Recompiled, launching
 from warplens.frontends.intercept.name_swap import swap
 from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.frontends.library_hooks import hook_library
 from warplens.frontends.wrap import wrap
 from warplens.session import Session
 
@@ -30,22 +30,7 @@ def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     if not running.options.marks:
         return None
-    try:
-        if reason := why_not():
-            raise WarplensError(reason)
-        undo = install()
-    except (ImportError, AttributeError) as error:
-        running.note(LIBRARY, f"its kernels run unmarked: warplens does not know this version of it ({error})")
-        return None
-    except WarplensError as error:
-        running.note(LIBRARY, f"its kernels run unmarked: {error}")
-        return None
-
-    def stop() -> None:
-        while undo:
-            undo.pop()()
-
-    return stop
+    return hook_library(running, LIBRARY, why_not, install)
 
 
 def install() -> list[Callable[[], None]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from warplens.frontends.intercept.interceptor import Interceptor
+from warplens.frontends.library_hooks import remover
 from warplens.session import Session, StartFrontEnd
 
 Install: TypeAlias = Callable[[Interceptor], list[Callable[[], None]]]
@@ -30,11 +31,6 @@ def intercepted(library: str, install: Install, *, by_hand: bool = False) -> Sta
             # Interception relies on names that a library does not promise: the program must run without them.
             running.note(library, f"its kernels run unmarked: warplens does not know this version of it ({error})")
             return None
-
-        def stop() -> None:
-            while undo:
-                undo.pop()()
-
-        return stop
+        return remover(undo)
 
     return start

@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from warplens.errors import WarplensError
 from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
 from warplens.frontends.driver_calls.loaded_code import Recompiled, launching
 from warplens.frontends.intercept.name_swap import instances
+from warplens.frontends.library_hooks import hook_library
 from warplens.frontends.tilelang.requirement import require_tilelang
 from warplens.frontends.wrap import wrap
 from warplens.session import Session
@@ -23,23 +23,12 @@ _texts: weakref.WeakKeyDictionary[Any, tuple[Any, str, tuple[str, ...]]] = weakr
 
 def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
-    try:
+
+    def missing() -> str:
         require_tilelang()
-        if reason := why_not():
-            raise WarplensError(reason)
-        undo = install(running)
-    except (ImportError, AttributeError) as error:
-        running.note(LIBRARY, f"its kernels run unmarked: warplens does not know this version of it ({error})")
-        return None
-    except WarplensError as error:
-        running.note(LIBRARY, f"its kernels run unmarked: {error}")
-        return None
+        return why_not()
 
-    def stop() -> None:
-        while undo:
-            undo.pop()()
-
-    return stop
+    return hook_library(running, LIBRARY, missing, lambda: install(running))
 
 
 def install(running: Session) -> list[Callable[[], None]]:

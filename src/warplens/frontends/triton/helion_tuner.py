@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from warplens.frontends.library_hooks import remover
 from warplens.frontends.triton.tuning import tuning
 from warplens.frontends.wrap import wrap
 from warplens.session import Session
@@ -28,9 +29,4 @@ def start(running: Session) -> Callable[[], None] | None:
     except (ImportError, AttributeError) as error:
         running.note(LIBRARY, f"its autotuner may time marked kernels: warplens does not know this version ({error})")
         return None
-
-    def stop() -> None:
-        while undo:
-            undo.pop()()
-
-    return stop
+    return remover(undo)
