@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from warplens.analyse.finding import (
     spread,
 )
 from warplens.analyse.known_facts import KnownFacts
-from warplens.analyse.lifetimes import Float, Lifetimes
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.line_times import parse
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
@@ -166,6 +166,18 @@ class Evidence:
     def mostly_unmarked(self) -> bool:
         """Whether so much is not marked that what runs beside a region is not known."""
         return self.warps.unmarked > _MOST_UNMARKED
+
+    def spans_in(self, regions: Sequence[str]) -> Int:
+        """The rows of the spans of `regions` in this variant."""
+        lives = self.lives
+        rows = lives.rows_of(np.flatnonzero(lives.tracks_of(self.label)))
+        chosen = np.isin(np.arange(len(lives.regions)), [lives.regions.index(region) for region in regions])
+        return rows[chosen[lives.region[rows]] & lives.is_span[rows]]
+
+    def cycles_in(self, regions: Sequence[str]) -> Float:
+        """Of each track of the trace, the cycles in `regions` of this variant."""
+        lives, rows = self.lives, self.spans_in(regions)
+        return np.bincount(lives.of_row[rows], weights=lives.own[rows], minlength=len(lives)).astype(np.float64)
 
     def over_blocks(self, values: Any) -> Spread:
         return spread(values, "blocks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,41 +21,34 @@ _REREAD = frozenset({"volatile", "acquire", "relaxed", "mmio"})
 _TRIED = frozenset({"cas", "exch"})
 
 
-class PollingLoops:
-    """Call `see` for each node of a function in text order."""
+@dataclass(frozen=True)
+class Loops:
+    """`depths` says of each node how many loops it is in, apart from those that only poll. `waits` says of the branch
+    back of each loop that only polls what it polls: `polls` (memory) or `waits` (an mbarrier)."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._labels: dict[str, int] = {}
-
-    def see(self, at: int) -> str:
-        """`polls` or `waits` if node `at` is the branch back of a loop that polls memory or an mbarrier; else ""."""
-        node = self._nodes[at]
-        if isinstance(node, Label):
-            self._labels[node.name] = at
-        if not isinstance(node, Instruction) or node.opcode != "bra" or not node.operands:
-            return ""
-        begin = self._labels.get(str(node.operands[-1]).strip())
-        if begin is None or at - begin > _MOST_NODES:
-            return ""
-        body = [one for one in self._nodes[begin:at] if isinstance(one, Instruction)]
-        return polled(body)
+    depths: list[int]
+    waits: dict[int, str]
 
 
-def loop_depths(nodes: Sequence[Node]) -> list[int]:
-    """For each node, how many loops it is in; loops that only poll do not count."""
-    loops, labels = PollingLoops(nodes), dict[str, int]()
+def find_loops(nodes: Sequence[Node]) -> Loops:
+    """The loops of a function, by its nodes in text order."""
+    labels: dict[str, int] = {}
+    waits: dict[int, str] = {}
     steps = np.zeros(len(nodes) + 1, np.int64)
     for at, node in enumerate(nodes):
-        waits = loops.see(at)
         if isinstance(node, Label):
             labels[node.name] = at
-        elif isinstance(node, Instruction) and node.opcode == "bra" and node.operands and not waits:
+        elif isinstance(node, Instruction) and node.opcode == "bra" and node.operands:
             begin = labels.get(node.operands[-1].strip())
-            if begin is not None:
+            if begin is None:
+                continue
+            body = nodes[begin:at] if at - begin <= _MOST_NODES else ()
+            if kind := polled([one for one in body if isinstance(one, Instruction)]):
+                waits[at] = kind
+            else:
                 steps[begin] += 1
                 steps[at + 1] -= 1
-    return [int(depth) for depth in np.cumsum(steps[:-1])]
+    return Loops(np.cumsum(steps[:-1]).tolist(), waits)
 
 
 def polled(body: Sequence[Instruction]) -> str:

@@ -11,7 +11,7 @@ from warplens.ptx.lane_values import LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
 from warplens.weave.mark_comments import parse_mark
-from warplens.weave.polling_loops import PollingLoops, loop_depths
+from warplens.weave.polling_loops import find_loops
 
 OUTSIDE = ""
 """Stands for the code outside all regions."""
@@ -55,12 +55,11 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
     values = LaneValues(function, [address for address in addresses if address])
     found: dict[str, Counts] = {}
     accesses: dict[str, list[tuple[int, LaneAccess]]] = {}
-    depths = loop_depths(nodes)
+    loops = find_loops(nodes)
     open_: list[str] = []
     name, instructions = OUTSIDE, 0
-    loops = PollingLoops(nodes)
     for at, node in enumerate(nodes):
-        if polled := loops.see(at):
+        if polled := loops.waits.get(at):
             found.setdefault(name, {})[polled] = found.get(name, {}).get(polled, 0) + 1
         if isinstance(node, Instruction):
             instructions += 1
@@ -68,7 +67,7 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
                 access = lane_access(node, values)
                 _count(found.setdefault(name, {}), node, access)
                 if access is not None:
-                    accesses.setdefault(name, []).append((depths[at], access))
+                    accesses.setdefault(name, []).append((loops.depths[at], access))
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None and mark.kind is Kind.BEGIN:

@@ -31,16 +31,12 @@ class BarrierCost:
 def barrier_cost(e: Evidence, regions: list[str]) -> BarrierCost:
     """A block without barriers takes as long as its busiest warp works; the rest of its time is the barriers' doing."""
     lives = e.lives
-    chosen = np.isin(np.arange(len(lives.regions)), [lives.regions.index(region) for region in regions])
     tracks = np.flatnonzero(lives.tracks_of(e.label))
-    rows = lives.rows_of(tracks)
-    at_barrier = chosen[lives.region[rows]] & lives.is_span[rows]
-    waited = np.bincount(lives.of_row[rows[at_barrier]], weights=lives.own[rows[at_barrier]], minlength=len(lives))
     blocks, group = np.unique(lives.block[tracks], return_inverse=True)
-    alone = (lives.finish - lives.begin)[tracks] - waited[tracks]
+    alone = (lives.finish - lives.begin - e.cycles_in(regions))[tracks]
     busiest = reduce_by(np.maximum, alone, group.reshape(-1), len(blocks))
     lasted = (lives.blocks.end - lives.blocks.begin)[blocks]
-    return BarrierCost(1 - np.minimum(busiest / np.maximum(lasted, 1), 1.0), float(at_barrier.sum() / len(tracks)))
+    return BarrierCost(1 - np.minimum(busiest / np.maximum(lasted, 1), 1.0), len(e.spans_in(regions)) / len(tracks))
 
 
 def _judge(e: Evidence) -> Finding:

@@ -101,15 +101,9 @@ def _held_blocks(e: Evidence, regions: list[str]) -> float:
     """The share of the blocks' time in which one of their warps waits for its turn; the others may wait for that warp
     at a barrier."""
     lives = e.lives
-    rows = lives.rows_of(np.flatnonzero(lives.tracks_of(e.label)))
-    chosen = np.isin(np.arange(len(lives.regions)), [lives.regions.index(region) for region in regions])
-    rows = rows[chosen[lives.region[rows]] & lives.is_span[rows]]
-    if not len(rows):
-        return 0.0
-    waited = np.bincount(lives.of_row[rows], weights=lives.own[rows], minlength=len(lives))
     tracks = np.flatnonzero(lives.tracks_of(e.label))
     blocks, group = np.unique(lives.block[tracks], return_inverse=True)
-    longest = reduce_by(np.maximum, waited[tracks], group.reshape(-1), len(blocks))
+    longest = reduce_by(np.maximum, e.cycles_in(regions)[tracks], group.reshape(-1), len(blocks))
     return float(longest.sum() / max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0))
 
 
