@@ -45,9 +45,10 @@ def sides_of(e: Evidence) -> Sides | None:
 
 
 def _steady(e: Evidence, role: RoleWait, wanted: set[WaitClass]) -> tuple[float, str]:
-    """The share of the blocks' time that a role is in its waits. What the first instances take longer is left out: it
-    fills the pipeline."""
-    waits = {region: share for region, share in role.waits.items() if e.wait_class(region) in wanted}
+    """The share of the blocks' time that a role waits for the other. What the first instances take longer is left out,
+    as it fills the pipeline, and so is what it has started itself."""
+    others = {region: share for region, share in role.waits.items() if region not in role.own_waits}
+    waits = {region: share for region, share in others.items() if e.wait_class(region) in wanted}
     shapes = {one.region: one for one in e.of(MODES).regions}
     steady = sum(
         share * (1 - shapes[region].first_share if region in shapes else 1.0) for region, share in waits.items()
