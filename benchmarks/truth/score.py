@@ -149,6 +149,10 @@ _BEFORE = (
     "automatic marks in 5 of 8 and 4 of 11, 5 of 9 and 13 of 15, 4 of 5 and 3 of 4. Two pairs of the second set turned",
     "out to be no pairs and were replaced or dropped. The tables show the findings after they were changed for what",
     "was wrong, so these sets are no longer unseen either.",
+    "",
+    "The fourth set was written as authors write kernels, without a look at the findings. When it was first tried",
+    "(2026-11-16), the first finding named the cause in 9 of 17 kernels, was not false in 17 of 19, and the gain was",
+    "inside in 5 of 9; with automatic marks in 9 of 17, 17 of 19 and 6 of 9.",
 )
 
 

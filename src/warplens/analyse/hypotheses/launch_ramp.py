@@ -25,7 +25,7 @@ def _judge(e: Evidence) -> Finding:
     starting = min(ramp.to_first, 1.0)
     return e.supported(
         CAUSE,
-        f"The kernel takes {duration(plain)}, about as long as a launch itself (2 to 3 µs); {percent(starting)} of it "
+        f"The kernel takes {duration(plain)}, {_compared(plain)} a launch itself (2 to 3 µs); {percent(starting)} of it "
         f"passes before the first useful region of an SM.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
@@ -38,6 +38,12 @@ def _judge(e: Evidence) -> Finding:
         },
         refuted_by="One launch with ten times the work that takes ten times as long.",
     )
+
+
+def _compared(plain: float) -> str:
+    if plain < 0.8 * _LAUNCH_NS:
+        return "less than"
+    return "about as long as" if plain < 1.2 * _LAUNCH_NS else "not much more than"
 
 
 def _is_one_of_many(e: Evidence) -> bool:
