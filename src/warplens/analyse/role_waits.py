@@ -29,7 +29,7 @@ class RoleWait:
     waits: Mapping[str, float] = field(default_factory=dict)
     life: float = 1.0
     """How long its warps live, as a share of their blocks' time."""
-    own_waits: frozenset[str] = frozenset()
+    own_waits: tuple[str, ...] = ()
     """Regions in which its warps wait for what they have started themselves."""
 
 
@@ -62,7 +62,7 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
         others = [other for other in roles if other.kernel == one.kernel]
         side = _side_by_edges({duty.role for duty in known}) if known else _side(one, others, purpose)
         alive = min(cycles / max(float(lasted[number]), 1.0), 1.0)
-        own = frozenset(region for duty in known for region in duty.own_waits)
+        own = tuple(sorted({region for duty in known for region in duty.own_waits}))
         found[one.kernel].append(RoleWait(one, side, sum(shares.values()), shares, alive, own))
     return PerKernel({label: RoleWaits(tuple(some)) for label, some in found.items()})
 
