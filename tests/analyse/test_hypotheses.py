@@ -221,8 +221,19 @@ def test_the_side_that_does_not_wait_is_too_slow() -> None:
     assert slow_producer.warps == (0,)
     slow_consumer = findings(kernel(pipeline(load=1000, work=3000, consumers=1)))[0]
     assert (slow_consumer.kind, slow_consumer.region) == ("slow consumer", "wait empty")
-    many = findings(kernel(pipeline(load=1000, work=3000, consumers=8)))
-    assert verdict(many, "slow consumer").verdict == "undecided", "that is how a compute-bound pipeline looks"
+    many = verdict(findings(kernel(pipeline(load=1000, work=3000, consumers=8))), "slow consumer")
+    assert (many.gain.low, many.confidence) == (0.0, "low"), "that is how a compute-bound pipeline looks"
+    assert "bound by arithmetic looks like this, too" in many.what
+
+
+def test_warps_that_a_role_leaves_idle_are_not_unmarked() -> None:
+    """Blocks of 16 warps, of which 5 have a role: the others have no track."""
+    trace = kernel(pipeline(load=3000, work=1000))
+    infos = [
+        replace(info, block=(512, 1, 1), busy_cycles=16 / 5 * 1.9 * 3e3 * 17 * 5 * SMS) for info in trace.meta.launches
+    ]
+    trace.meta = replace(trace.meta, launches=tuple(infos))
+    assert verdict(findings(trace), "unmarked time").verdict == "refuted"
 
 
 def test_a_tiny_kernel_is_all_launch() -> None:

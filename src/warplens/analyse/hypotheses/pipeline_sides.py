@@ -84,7 +84,7 @@ def _judge_producer(e: Evidence) -> Finding:
         f"their time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
         "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
         "lane).",
-        Gain.between(0.4 * sides.consumer_wait, sides.consumer_wait + 0.1 * (1 - sides.consumer_wait)),
+        Gain.between(0.5 * sides.consumer_wait, sides.consumer_wait + 0.1 * (1 - sides.consumer_wait)),
         MEDIUM,
         region=sides.consumer_at,
         warps=sides.producer.role.warps,
