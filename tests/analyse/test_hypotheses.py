@@ -282,3 +282,17 @@ def test_two_speeds_are_no_claim() -> None:
 def test_work_all_the_time_is_nothing_to_fix(warps: int) -> None:
     found = findings(kernel(loop({"mma": 4000}, warps=warps), registers=64, shared_bytes=0))
     assert [one.kind for one in found] == ["nothing to fix"]
+
+
+def test_lives_that_the_records_hardly_show_are_not_stated() -> None:
+    """All blocks live for 100 µs, and are marked for their last 1 to 9 µs."""
+    spans = [Span("end", 90_000, 9_000 if block < 4 else 1_000, block, 0, sm=block) for block in range(SMS)]
+    trace = kernel(spans)
+    infos = [replace(info, begin_ns=0, busy_ns=100_000 * SMS) for info in trace.meta.launches]
+    trace.meta = replace(trace.meta, launches=tuple(infos))
+    found = findings(trace)
+    assert "block_ns" not in found[0].evidence
+    imbalance = verdict(found, "block imbalance")
+    assert "first and last records show 1." in imbalance.what
+    whole = findings(kernel(spans))
+    assert "block_ns" in whole[0].evidence

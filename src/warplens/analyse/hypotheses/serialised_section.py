@@ -152,8 +152,8 @@ def _judge(e: Evidence) -> Finding:
             f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
             f"warps {work.working:,.0f} work at a time."
             if only_waits
-            else f"Warps spend {percent(share)} of their time in `{wait}`, whose code tries a lock or reads a flag until "
-            "it may go on.",
+            else f"Warps spend {percent(share)} of their time in `{wait}`, whose code tries a lock or reads a flag "
+            "until it may go on.",
             _ADVICE,
             Gain.between(
                 max((0.6 if only_waits else 0.3) * share, min(1 - 3 * (1 - share), _SURE)),
