@@ -296,3 +296,32 @@ def test_lives_that_the_records_hardly_show_are_not_stated() -> None:
     assert "first and last records show 1." in imbalance.what
     whole = findings(kernel(spans))
     assert "block_ns" in whole[0].evidence
+
+
+def test_blocks_that_all_run_at_once_but_unevenly_are_no_wave() -> None:
+    """Two blocks on most SMs, three on two of them, which take half as long again."""
+    spans = [
+        Span("dot", 0, 150_000 if block % SMS < 2 else 100_000, block, 0, sm=block % SMS)
+        for block in range(2 * SMS + 2)
+    ]
+    one = verdict(findings(kernel(spans)), "last wave")
+    assert one.what.startswith("Blocks do not divide evenly among the SMs: 266 on 132, at most 3 on one")
+    assert "a multiple of 132 blocks" in one.advice
+    assert "A grid of 396 equal blocks" in one.refuted_by
+
+
+def test_copies_and_what_is_nearly_always_slow_say_nothing_of_caches() -> None:
+    """A wait that is short once and long else; then the same for loads, in halves."""
+    for code, slow, wanted in (
+        ({"copies": 2}, 4, "refuted"),
+        ({"loads": 2}, 31, "refuted"),
+        ({"loads": 2}, 16, "undecided"),
+    ):
+        spans, at = [], 0
+        for turn in range(32):
+            lasts = 3_000 if turn < slow else 300
+            for warp in range(4):
+                spans += [Span("fetch", at, lasts, 0, warp), Span("use", at + lasts, 400, 0, warp)]
+            at += lasts + 400
+        made = kernel(spans, {"fetch": {"instructions": 9, **code}, "use": {"instructions": 9}})
+        assert verdict(findings(made), "cache misses").verdict == wanted

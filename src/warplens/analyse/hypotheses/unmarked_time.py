@@ -13,6 +13,7 @@ from warplens.analyse.finding import UNMARKED_TIME as CAUSE
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.hypotheses.pipeline_sides import sides_of
 from warplens.analyse.line_times import parse
+from warplens.trace.schema import LIFE
 from warplens.wording import percent, plural
 
 _LEAST = 0.25
@@ -83,7 +84,10 @@ def _idle_warps(e: Evidence) -> float:
     """The share of warp time of warps that run no region, where the others have roles: a role may leave warps idle."""
     if sides_of(e) is None:
         return 0.0
-    ran = len(np.unique(e.lives.warp[e.lives.tracks_of(e.label)]))
+    lives = e.lives
+    rows = lives.rows_of(np.flatnonzero(lives.tracks_of(e.label)))
+    marked = np.array([name != LIFE for name in lives.regions], bool)
+    ran = len(np.unique(lives.warp[lives.of_row[rows[marked[lives.region[rows]]]]]))
     warps = max((math.ceil(math.prod(info.block) / 32) for info in e.infos), default=ran)
     return max(1 - ran / warps, 0.0)
 
