@@ -1,6 +1,6 @@
 """How CUPTI's PC sampling behaves on this machine, case by case, each in a process of its own.
 
-    PYTHONPATH=src python -m benchmarks.stall_probe --out DIR [--case NAME ...]
+PYTHONPATH=src python -m benchmarks.stall_probe --out DIR [--case NAME ...]
 """
 
 from __future__ import annotations
@@ -381,9 +381,7 @@ def contexts() -> dict[str, Any]:
     return said
 
 
-CASES = {
-    one.__name__: one for one in (continuous, early, marked, triton_kernel, serialized, contexts, proton)
-}
+CASES = {one.__name__: one for one in (continuous, early, marked, triton_kernel, serialized, contexts, proton)}
 OUT = Path(".")
 
 

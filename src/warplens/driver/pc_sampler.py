@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from warplens.driver.libcupti import Cupti, CuptiError
 from warplens.errors import WarplensError
@@ -89,14 +90,28 @@ class CrcParams(ctypes.Structure):
     _fields_ = (("size", c_size_t), ("bytes", c_size_t), ("cubin", c_void_p), ("crc", c_uint64))
 
 
+class LineParams(ctypes.Structure):
+    """CUpti_GetSassToSourceCorrelationParams."""
+
+    _fields_ = (
+        ("size", c_size_t), ("cubin", c_void_p), ("function", c_char_p), ("bytes", c_size_t), ("line", c_uint32),
+        ("offset", c_uint64), ("file", c_void_p), ("folder", c_void_p),
+    )  # fmt: skip
+
+
+_free = ctypes.CDLL(None).free
+_free.argtypes, _free.restype = [c_void_p], None
+
+_COLUMNS = ("crc", "offset", "function", "reason_count")
 _RECORD = np.dtype(
     {
-        "names": ["crc", "offset", "function", "reason_count"],
-        "formats": ["<u8", "<u8", "<u8", "<u8"],
-        "offsets": [PcRecord.crc.offset, PcRecord.offset.offset, PcRecord.function.offset, PcRecord.reason_count.offset],
+        "names": _COLUMNS,
+        "formats": ["<u8"] * len(_COLUMNS),
+        "offsets": [getattr(PcRecord, name).offset for name in _COLUMNS],
         "itemsize": ctypes.sizeof(PcRecord),
     }
 )
+"""The fields of `PcRecord` that are read."""
 
 
 @dataclass
@@ -121,6 +136,20 @@ def cubin_crc(lib: Cupti, cubin: bytes) -> int:
     return int(params.crc)
 
 
+def source_line(lib: Cupti, cubin: bytes, function: str, offset: int) -> tuple[str, int]:
+    """The file and line of an instruction; empty and 0 where the cubin's line table does not know it."""
+    given = ctypes.create_string_buffer(cubin, len(cubin))
+    params = LineParams(_used(LineParams), ctypes.addressof(given), function.encode(), len(cubin), 0, offset)
+    try:
+        lib.call("cuptiGetSassToSourceCorrelation", byref(params))
+    except CuptiError:
+        return "", 0
+    texts = [ctypes.string_at(text).decode(errors="replace") if text else "" for text in (params.folder, params.file)]
+    for text in (params.folder, params.file):
+        _free(text)
+    return "/".join(filter(None, texts)), int(params.line)
+
+
 class PcSampler:
     """Samples one context from its making until `stop`. `period` is the base-2 logarithm of the cycles between two
     samples of an SM; None leaves it to CUPTI."""
@@ -140,6 +169,7 @@ class PcSampler:
             raise WarplensError(f"{lib.path} is too old: samples need that of CUDA 12.4 or newer")
         self._lib, self._context, self._start_stop = lib, context, start_stop
         self.samples = PcSamples()
+        self.period = 0
         self._names: dict[int, str] = {}
         self._call("Enable")
         try:
@@ -163,7 +193,7 @@ class PcSampler:
         step = self._counts.strides[0]
         for at, one in enumerate(self._pcs):
             one.size, one.reasons = ctypes.sizeof(PcRecord), self._counts.ctypes.data + at * step
-        self._rows = np.frombuffer(self._pcs, _RECORD)
+        self._rows: npt.NDArray[np.void] = np.frombuffer(memoryview(self._pcs).cast("B"), _RECORD)
         self._data = SamplingData(ctypes.sizeof(SamplingData), _PCS)
         self._data.pcs = ctypes.addressof(self._pcs)
         self._chosen = (c_uint32 * len(self.reasons))(*self.reasons)
@@ -182,6 +212,10 @@ class PcSampler:
             info.attribute = attribute
             info.data[: len(values)] = values
         self._configuration("Set", infos)
+        try:
+            self.period = 1 << self.attribute(Attribute.PERIOD)
+        except CuptiError:
+            self.period = 0  # it is only shown
 
     def _configuration(self, verb: str, infos: Any) -> None:
         params = ConfigurationParams(_used(ConfigurationParams), None, self._context)

@@ -127,6 +127,8 @@ class Buffers:
             with self._lock:
                 found = self._engines.get(context)
                 if found is None:
+                    if self._run.stalls is not None:
+                        self._run.stalls.enter(context)
                     found = Engine(lib, land, self._options.memory, watched=self.watched, idle=self.idle)
                 self._engines[context] = found
                 self._run.other_device(found.device.index, lambda: found.device)
