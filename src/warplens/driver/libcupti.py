@@ -18,10 +18,10 @@ _HINT = (
     "WARPLENS_CUPTI names another copy"
 )
 _NAME = "libcupti.so"
-_PLACES = (
-    ("nvidia.cu13", "lib"), ("nvidia.cuda_cupti", "lib"), ("triton", "backends/nvidia/lib/cupti"),
-)  # fmt: skip
-"""Folders of packages that have a copy, PyTorch's first."""
+_MAPS = Path("/proc/self/maps")
+_PACKAGES = (("nvidia.cu13", "lib"), ("nvidia.cuda_cupti", "lib"))
+"""Packages that PyTorch brings its copy in, and the folder."""
+_TRITON = ("triton", "backends/nvidia/lib/cupti")
 _TOOLKIT = ("extras/CUPTI/lib64", "lib64")
 _NO_PERMISSION, _NOT_SUPPORTED, _BUSY = (35, 40), (27, 33, 38, 41, 42, 43, 44, 45), (7, 12, 23, 26, 36, 39)
 
@@ -97,7 +97,7 @@ def find_cupti() -> str | None:
 
 def _loaded() -> Iterator[str]:
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
+        lines = _MAPS.read_text().splitlines()
     except OSError:
         return
     for line in lines:
@@ -111,11 +111,11 @@ def _copies(folder: Path) -> list[Path]:
 
 
 def _folders() -> Iterator[Path]:
-    for package, folder in _PLACES[:2]:
+    for package, folder in _PACKAGES:
         yield from _in_package(package, folder)
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     yield from (Path(root) / folder for root in roots if root for folder in _TOOLKIT)
-    yield from _in_package(*_PLACES[2])
+    yield from _in_package(*_TRITON)
 
 
 def _in_package(package: str, folder: str) -> Iterator[Path]:

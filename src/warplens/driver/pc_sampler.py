@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
+from contextlib import suppress
 from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from typing import Any
@@ -129,7 +130,8 @@ class PcSamples:
 
 
 def cubin_crc(lib: Cupti, cubin: bytes) -> int:
-    """The number by which samples name this cubin."""
+    """The number by which samples name this cubin. CUPTI computes it from the size and a few of the bytes, so cubins
+    that differ little may share it."""
     given = ctypes.create_string_buffer(cubin, len(cubin))
     params = CrcParams(_used(CrcParams), len(cubin), ctypes.addressof(given), 0)
     lib.call("cuptiGetCubinCrc", byref(params))
@@ -177,7 +179,8 @@ class PcSampler:
             if start_stop:
                 self._call("Start")
         except BaseException:
-            self._call("Disable")
+            with suppress(CuptiError):
+                self._call("Disable")
             raise
 
     def _call(self, name: str) -> None:
@@ -257,7 +260,7 @@ class PcSampler:
             except CuptiError as error:
                 if error.status != _OUT_OF_MEMORY:
                     raise
-                self.samples.overflows += 1
+                self._data.full = 1
             found += self._take()
             more = self._data.records > 0 and self._data.remaining > 0
         return found

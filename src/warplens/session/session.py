@@ -221,7 +221,7 @@ class Session:
             self.buffers.end_threads()
             launches, problems = self.run.collect()
             if self.run.stalls is not None:
-                self.run.stalls.pause()
+                self.run.stalls.pause(wait=False)
             launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()
             for one in self.run.unmarked:
