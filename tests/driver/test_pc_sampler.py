@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_cupti import FIRST, FakeCupti, FakeLibrary, crc_of
-from warplens.driver import pc_sampler
+from warplens.driver import cupti_structures, pc_sampler, sample_buffer
 from warplens.driver.libcupti import Cupti, CuptiError, find_cupti
 from warplens.driver.pc_sampler import PcSampler, cubin_crc, source_line
 from warplens.errors import WarplensError
@@ -80,11 +80,11 @@ def test_the_structures_are_those_of_the_header(tmp_path: Path) -> None:
     header = json.loads(subprocess.run([str(tmp_path / "layout")], check=True, capture_output=True).stdout)
     ours: dict[str, int] = {"": 0, "CONTINUOUS": pc_sampler.CONTINUOUS}
     for name, (_, fields) in LAYOUTS.items():
-        cls = getattr(pc_sampler, name)
+        cls = getattr(cupti_structures, name)
         ours[name] = ctypes.sizeof(cls)
         for (mine, *_), theirs in zip(cls._fields_, fields.split(), strict=True):
             ours[f"{name}.{theirs}"] = getattr(cls, mine).offset
-    assert header == ours | {name: getattr(pc_sampler.Attribute, name) for name in ATTRIBUTES}
+    assert header == ours | {name: getattr(cupti_structures.Attribute, name) for name in ATTRIBUTES}
 
 
 def sampled(library: FakeLibrary) -> PcSampler:
@@ -112,14 +112,15 @@ def test_samples_are_summed_by_instruction_and_reason() -> None:
 
 
 def test_samples_that_only_count_idle_schedulers_are_not_asked_for() -> None:
-    sampler = sampled(FakeLibrary())
+    library = FakeLibrary()
+    sampler = sampled(library)
     assert list(sampler.reasons.values()) == ["selected", "wait", "long_scoreboard", "barrier", "no_instructions"]
     assert FIRST + 4 not in sampler.reasons
-    assert sampler.period == 1024
+    assert sampler.period == 1 << pc_sampler.PERIOD == 1 << library.attributes[cupti_structures.Attribute.PERIOD][0]
 
 
 def test_more_instructions_than_fit_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pc_sampler, "_PCS", 8)
+    monkeypatch.setattr(sample_buffer, "RECORDS", 8)
     library = FakeLibrary()
     for at in range(20):
         library.sample(b"one", "k", 16 * at, wait=1)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from warplens.driver import libcupti
+from warplens.driver.cupti_structures import Attribute, ConfigurationInfo, PcRecord, SamplingData, StallCount
 from warplens.driver.libcupti import Cupti
-from warplens.driver.pc_sampler import Attribute, ConfigurationInfo, PcRecord, SamplingData, StallCount
 
 PREFIX = "smsp__pcsamp_warps_issue_stalled_"
 REASONS = ("selected", "wait", "long_scoreboard", "barrier", "long_scoreboard_not_issued", "no_instructions")

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from warplens.driver.libcupti import Cupti
-from warplens.driver.pc_sampler import PcSamples, cubin_crc, source_line
+from warplens.driver.pc_sampler import cubin_crc, source_line
+from warplens.driver.sample_buffer import PcSamples
 from warplens.launch.assembled_code import kept_cubin
 from warplens.sass.cubin_file import read_cubin_file
 from warplens.sass.machine_code import MachineCode

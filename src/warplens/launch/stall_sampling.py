@@ -5,13 +5,15 @@ Nothing of it may reach the program: what goes wrong ends the sampling of that c
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 
 from warplens.driver import libcuda, libcupti
 from warplens.driver.libcupti import Cupti
-from warplens.driver.pc_sampler import PcSampler, PcSamples
+from warplens.driver.pc_sampler import PcSampler
+from warplens.driver.sample_buffer import PcSamples
 from warplens.launch.sample_matching import Codes, matched_samples
 from warplens.sass.pc_samples import PcSampling
 
@@ -68,6 +70,7 @@ class StallSampling:
         except Exception as error:
             self._failed(error)
             return
+        atexit.register(self._end)
         self._contexts[context] = started
         self._samples.append(started.sampler.samples)
         self._period = started.sampler.period
@@ -79,11 +82,16 @@ class StallSampling:
 
     def pause(self, *, wait: bool = True) -> None:
         """End sampling for now. With `wait`, kernels that still run are sampled to their end."""
+        atexit.unregister(self._end)
         with self._lock:
             for context, sampled in self._contexts.items():
                 self._contexts[context] = None
                 if sampled is not None:
                     self._stop(context, sampled, wait)
+
+    def _end(self) -> None:
+        """The process ends before the profile: CUPTI must not write samples to memory that is gone."""
+        self.pause(wait=False)
 
     def _stop(self, context: int, sampled: _Sampled, wait: bool) -> None:
         try:
