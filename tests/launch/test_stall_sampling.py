@@ -108,6 +108,12 @@ def test_without_libcupti_the_program_goes_on(monkeypatch: pytest.MonkeyPatch, d
     assert len(notes) == 1
 
 
+def test_a_profile_without_launches_on_a_gpu_says_so(library: FakeLibrary) -> None:
+    notes = Notes()
+    assert StallSampling(notes).result({}).problems == ("not sampled: no recorded launch ran on a GPU",)
+    assert (notes, library.calls) == ([], [])
+
+
 def test_samples_that_cannot_be_fetched_end_the_sampling(monkeypatch: pytest.MonkeyPatch, library: FakeLibrary) -> None:
     monkeypatch.setattr(stall_sampling, "READ_EVERY_S", 0.005)
     notes = Notes()

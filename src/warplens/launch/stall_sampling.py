@@ -114,6 +114,8 @@ class StallSampling:
     def result(self, codes: Codes) -> PcSampling:
         """All samples, by the machine code of `codes`; call it once sampling has ended."""
         found = PcSampling()
+        if not self._contexts:
+            self._problems["not sampled: no recorded launch ran on a GPU"] = None
         try:
             if self._samples:
                 found = matched_samples(libcupti.cupti(), self._samples, codes, self._period).bounded()
