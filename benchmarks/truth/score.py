@@ -10,8 +10,7 @@ from typing import Any
 import warplens as wl
 from benchmarks.truth.accepted import ACCEPTED, HARMLESS, SMALL
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
-from benchmarks.truth.pairs import PAIRS
-from benchmarks.truth.second_pairs import SECOND, THIRD
+from benchmarks.truth.sets import EVERY, SETS
 from warplens.analyse.findings import findings
 from warplens.trace.model import Trace
 
@@ -72,7 +71,7 @@ def score(folder: Path, suffix: str = "") -> tuple[list[Row], dict[str, Any]]:
     """
     document = json.loads((folder / "truth.json").read_text())
     rows = []
-    for pair in (*PAIRS, *SECOND, *THIRD):
+    for pair in EVERY:
         found = document["pairs"].get(pair.name, {})
         for version in pair.versions:
             path = folder / f"{pair.name}.{version}{suffix}.warplens"
@@ -139,10 +138,8 @@ class Scored:
 
     @property
     def title(self) -> str:
-        names = {SECOND: "The second set", THIRD: "The third set"}
-        return next(
-            (name for pairs, name in names.items() if self.rows and self.rows[0].pair in pairs), "The first set"
-        )
+        name = next((name for name, pairs in SETS.items() if self.rows and self.rows[0].pair in pairs), "first")
+        return f"The {name} set"
 
 
 _BEFORE = (
