@@ -17,6 +17,7 @@ from warplens.analyse.region_counters import BY_ADDRESS, PC_SAMPLING, PLAIN_BY_L
 from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
 from warplens.sass.machine_code import MachineCode, verify_code
 from warplens.sass.pc_samples import MAX_ROWS, PcSampling, SampledCode
+from warplens.sass.verified_regions import KernelVerification
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 
@@ -108,6 +109,16 @@ def test_a_kernel_whose_regions_are_not_verified_is_named() -> None:
     trace.meta = replace(trace.meta, verification={})
     found = sampled_stalls(trace)
     assert (found.regions, found.notes) == ((), ("k: the trace has no verified kernel of this name",))
+
+
+def test_a_kernel_whose_verification_failed_or_that_was_too_short_is_named() -> None:
+    code = code_of(UNROLLED)
+    trace = with_samples(traced(code), marked(code, {0: {"wait": 1}}))
+    failed = KernelVerification("k", problem="nvdisasm was not found")
+    trace.meta = replace(trace.meta, verification={code.digest: failed.to_json()})
+    assert sampled_stalls(trace).notes == ("k: nvdisasm was not found",)
+    short = with_samples(traced(code), taken=5, other=5)
+    assert sampled_stalls(short).notes == ("k: no sample was taken of it; record more launches",)
 
 
 def test_samples_outlive_file_selection_and_merge(tmp_path: Path) -> None:

@@ -173,6 +173,14 @@ def test_samples_are_told_apart_by_cubin_and_function(library: FakeLibrary) -> N
     assert other == 120
 
 
+def test_code_that_was_not_kept_is_named(library: FakeLibrary) -> None:
+    sampling = StallSampling(Notes())
+    sampling.enter(CONTEXT)
+    sampling.pause()
+    found = sampling.result({"a": ("k", MachineCode("k", ".version 8.0"))})
+    assert found.problems == ("k: its machine code was not kept, so it has no samples",)
+
+
 @needs_tools
 def test_variants_that_cupti_cannot_tell_apart_have_no_samples(
     monkeypatch: pytest.MonkeyPatch, library: FakeLibrary

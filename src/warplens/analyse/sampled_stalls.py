@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _FEW_DROPPED = 0.01
 """A smaller share of dropped samples is not worth a word: they are spread over all code."""
+_TOO_FEW = "no sample was taken of it; record more launches"
 
 
 def sampled_stalls(trace: Trace) -> AttributedPages:
@@ -22,16 +23,23 @@ def sampled_stalls(trace: Trace) -> AttributedPages:
         return AttributedPages(())
     sampled = PcSampling.from_json(trace.meta.pc_samples)
     codes = trace.verify()
-    kernels = {info.kernel for info in trace.meta.launches}
+    kernels = dict.fromkeys(info.kernel for info in trace.meta.launches)
     parts: dict[tuple[str, bool], list[SampledCode]] = {}
     for one in sampled.codes:
         if one.kernel in kernels:
             parts.setdefault((one.code, one.plain), []).append(one)
-    pages = [_page(each, codes[code].fingerprint if code in codes else code) for (code, _), each in parts.items()]
+    notes = [f"{one.kernel}: {one.problem}" for code, one in codes.items() if one.problem and (code, False) in parts]
+    seen = {one.kernel for one in sampled.codes}
+    notes += [f"{name}: {_TOO_FEW}" for name in kernels if name not in seen and sampled.taken]
+    pages = [
+        _page(each, codes[code].fingerprint if code in codes else code)
+        for (code, _), each in parts.items()
+        if code not in codes or not codes[code].problem
+    ]
     found = region_counters(trace, pages, PC_SAMPLING)
     by_address = {one.kernel for one in found.regions if one.basis == BY_ADDRESS}
     unused = sum(page.samples for page in pages if page.plain and page.kernel in by_address)
-    return AttributedPages(found.regions, (*found.notes, *_remarks(sampled, unused)))
+    return AttributedPages(found.regions, (*found.notes, *notes, *_remarks(sampled, unused)))
 
 
 def sampling_line(trace: Trace) -> str:

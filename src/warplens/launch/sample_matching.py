@@ -32,11 +32,15 @@ class _Known(NamedTuple):
         return read_cubin_file(self.cubin).code(self.symbol)
 
 
+def _loaded_cubin(code: MachineCode) -> bytes | None:
+    return code.cubin or kept_cubin(code.ptx)
+
+
 def _known_codes(lib: Cupti, codes: Codes) -> dict[tuple[int, str], list[_Known]]:
     """By the two names that samples have for it, the machine code; several where one of the names is not unique."""
     found: dict[tuple[int, str], list[_Known]] = {}
     for digest, (kernel, code) in codes.items():
-        for cubin, plain in ((code.cubin or kept_cubin(code.ptx), False), (code.plain, True)):
+        for cubin, plain in ((_loaded_cubin(code), False), (code.plain, True)):
             if cubin is not None:
                 one = _Known(kernel, digest, code.symbol, cubin, plain)
                 same = found.setdefault((cubin_crc(lib, cubin), code.symbol), [])
@@ -53,7 +57,8 @@ def matched_samples(lib: Cupti, samples: Sequence[PcSamples], codes: Codes, peri
         for (crc, function, offset), counts in part.counts.items():
             found.setdefault((crc, function), {}).setdefault(offset, Counter()).update(counts)
     made: list[SampledCode] = []
-    problems: dict[str, None] = {}
+    unknown = [kernel for kernel, code in codes.values() if _loaded_cubin(code) is None]
+    problems = {f"{kernel}: its machine code was not kept, so it has no samples": None for kernel in unknown}
     other = 0
     for key, places in found.items():
         match known.get(key, []):
