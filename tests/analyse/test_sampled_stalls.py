@@ -11,11 +11,11 @@ import pytest
 
 import warplens as wl
 from tests.support.sass_kernels import UNROLLED, code_of, needs_tools
-from tests.support.verified_trace import traced
+from tests.support.verified_trace import traced, verified
 from warplens.analyse.findings import findings
 from warplens.analyse.region_counters import BY_ADDRESS, PC_SAMPLING, PLAIN_BY_LINE
 from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
-from warplens.sass.machine_code import MachineCode, verify_code
+from warplens.sass.machine_code import MachineCode
 from warplens.sass.pc_samples import MAX_ROWS, PcSampling, SampledCode
 from warplens.sass.verified_regions import KernelVerification
 from warplens.trace.merge import merge
@@ -37,10 +37,10 @@ def marked(code: MachineCode, counts: Mapping[int, Mapping[str, int]]) -> Sample
 
 def samples_of(code: MachineCode) -> dict[int, dict[str, int]]:
     """Two samples of every instruction of `math`, ten of every one of `load`, one of all others."""
-    verified = verify_code(code)
-    found = {address: {"not_selected": 1} for address in range(0, 16 * verified.instructions, 16)}
+    known = verified(code)
+    found = {address: {"not_selected": 1} for address in range(0, 16 * known.instructions, 16)}
     for region, counts in (("math", {"wait": 1, "selected": 1}), ("load", {"long_scoreboard": 9, "wait": 1})):
-        for start, end in verified[region].ranges:
+        for start, end in known[region].ranges:
             found |= {address: dict(counts) for address in range(start, end, 16)}
     return found
 
@@ -52,7 +52,7 @@ def test_samples_of_the_recorded_code_are_summed_by_address() -> None:
     assert found.notes == ()
     load, math = found.regions
     assert (load.region, load.source, load.basis) == ("load", PC_SAMPLING, BY_ADDRESS)
-    size = sum((end - start) // 16 for start, end in verify_code(code)["load"].ranges)
+    size = sum((end - start) // 16 for start, end in verified(code)["load"].ranges)
     assert load.stalls == {"long_scoreboard": 9 * size, "wait": size}
     assert load.share == pytest.approx(10 * size / sum(sum(each.values()) for each in counts.values()))
     assert load.stall_shares == {"long_scoreboard": 0.9, "wait": 0.1}

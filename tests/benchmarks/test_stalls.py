@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks import stalls
 from tests.support.sass_kernels import UNROLLED, code_of, needs_tools
-from tests.support.verified_trace import traced
+from tests.support.verified_trace import traced, verified
 from warplens.analyse.region_counters import AttributedPages
 from warplens.analyse.sampled_stalls import sampled_stalls
-from warplens.sass.machine_code import verify_code
 from warplens.sass.pc_samples import PcSampling, SampledCode
 
 pytestmark = needs_tools
@@ -19,8 +18,8 @@ pytestmark = needs_tools
 
 def test_the_proof_on_a_gpu_compares_shares_and_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     code = code_of(UNROLLED)
-    verified = verify_code(code)
-    places = {verified[name].ranges[0][0]: counts for name, counts in (("load", {"wait": 8}), ("math", {"barrier": 2}))}
+    known = verified(code)
+    places = {known[name].ranges[0][0]: counts for name, counts in (("load", {"wait": 8}), ("math", {"barrier": 2}))}
     trace = traced(code, (("load", 0, 60), ("math", 60, 40)))
     trace.meta = replace(trace.meta, pc_samples=PcSampling((SampledCode.of("k", code.digest, places, 10),)).to_json())
     monkeypatch.setitem(stalls.EXPECTED, "k", {"load": ("wait",), "math": ("wait",)})
