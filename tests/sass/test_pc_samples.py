@@ -47,5 +47,7 @@ def test_a_document_of_something_else_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_merged_samples_are_added_and_keep_what_was_said() -> None:
     one = PcSampling((CODE,), 9, dropped=1, period=1024, problems=("a", "b"))
-    other = PcSampling((CODE,), 9, overflows=2, period=2048, problems=("b",))
-    assert PcSampling.merged([one, other]) == PcSampling((CODE, CODE), 18, 1, 0, 2, 2048, ("a", "b"))
+    plain = SampledCode.of("k", "digest", {0: {"wait": 1}}, 5, plain=True, file="k.py")
+    other = PcSampling((CODE, plain), 9, overflows=2, period=2048, problems=("b",))
+    twice = SampledCode.of("k", "digest", {0: {"wait": 6}, 32: {"long_scoreboard": 4, "wait": 2}}, 18)
+    assert PcSampling.merged([one, other]) == PcSampling((twice, plain), 18, 1, 0, 2, 2048, ("a", "b"))

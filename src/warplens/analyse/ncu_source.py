@@ -192,9 +192,10 @@ def _flops(text: str, executed: float, threads: float) -> float:
 
 
 def _relative(rows: Sequence[SourceRow]) -> list[SourceRow]:
-    """Count addresses from the kernel's first instruction."""
+    """Count addresses from the kernel's first instruction, and put the rows in their order."""
     start = min(row.place for row in rows)
-    return [SourceRow(**{**vars(row), "place": row.place - start}) for row in rows]
+    moved = (SourceRow(**{**vars(row), "place": row.place - start}) for row in rows)
+    return sorted(moved, key=lambda row: row.place)
 
 
 def _place(text: str) -> int | None:

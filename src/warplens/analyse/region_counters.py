@@ -7,8 +7,10 @@ names its basis, and what could not be attributed is said.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from warplens.analyse.ncu import match_kernel
@@ -163,8 +165,8 @@ def _by_address(
     own = 0.0
     for code, page in pages:
         for region in (one for one in code.regions if one.region == names[1]):
-            inside += [row for row in page.rows if _within(row.place, region.ranges)]
-            own += sum(row.samples for row in page.rows if _within(row.place, region.self_ranges))
+            inside += _within(page, region.ranges)
+            own += sum(row.samples for row in _within(page, region.self_ranges))
     return _sum(names, BY_ADDRESS, inside, total, own)
 
 
@@ -181,8 +183,16 @@ def _same_file(one: str, other: str) -> bool:
     return not other or one == other or one.rpartition("/")[2] == other.rpartition("/")[2]
 
 
-def _within(address: int, ranges: Sequence[Range]) -> bool:
-    return any(start <= address < end for start, end in ranges)
+def _within(page: SourcePage, ranges: Sequence[Range]) -> list[SourceRow]:
+    """The rows of a page, which are in the order of their addresses, that lie in ranges."""
+    return [
+        row
+        for start, end in ranges
+        for row in page.rows[bisect_left(page.rows, start, key=_place) : bisect_left(page.rows, end, key=_place)]
+    ]
+
+
+_place = attrgetter("place")
 
 
 def _sum(

@@ -67,7 +67,8 @@ def _page(parts: list[SampledCode], fingerprint: str) -> SourcePage:
         for place, counts in one.counts().items()
     ]
     first = parts[0]
-    more = first.total - sum(row.samples for row in rows)
+    more = max(one.total for one in parts) - sum(row.samples for row in rows)
+    rows.sort(key=lambda row: row.place)
     return SourcePage(first.kernel, not first.plain, rows, fingerprint, first.plain, max(more, 0.0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -99,8 +100,11 @@ class PcSampling:
         """The samples of several profiles, such as those of the ranks of a job."""
         each = list(parts)
         sums = {name: sum(getattr(one, name) for one in each) for name in _NUMBERS if name != "period"}
+        same: dict[tuple[str, str, bool, str], list[SampledCode]] = {}
+        for code in (code for one in each for code in one.codes):
+            same.setdefault((code.kernel, code.code, code.plain, code.file), []).append(code)
         return PcSampling(
-            tuple(code for one in each for code in one.codes),
+            tuple(_added(codes) for codes in same.values()),
             period=max((one.period for one in each), default=0),
             problems=tuple(dict.fromkeys(line for one in each for line in one.problems)),
             **sums,
@@ -108,6 +112,17 @@ class PcSampling:
 
 
 _NUMBERS = tuple(one.name for one in fields(PcSampling) if one.type == "int")
+
+
+def _added(codes: Sequence[SampledCode]) -> SampledCode:
+    """The samples of one machine code, or one file, of several profiles."""
+    first = codes[0]
+    places: dict[int, Counter[str]] = {}
+    for one in codes:
+        for place, counts in one.counts().items():
+            places.setdefault(place, Counter()).update(counts)
+    total = sum(one.total for one in codes)
+    return SampledCode.of(first.kernel, first.code, places, total, plain=first.plain, file=first.file)
 
 
 def _code(document: Mapping[str, Any]) -> SampledCode:
