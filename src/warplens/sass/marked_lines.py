@@ -182,8 +182,8 @@ def _mark_at(node: Node) -> tuple[Kind, str] | None:
 
 
 def _own_instructions(nodes: Sequence[Node]) -> Iterator[Instruction]:
-    """What warplens added. A warp barrier of its own follows a block barrier, or comes between a mark and its clock read
-    where the warp may have diverged."""
+    """What warplens added. A warp barrier of its own follows a block barrier, or stands between a mark and its clock
+    read where the warp may have diverged."""
     previous: Instruction | None = None
     after_mark = False
     for at, node in enumerate(nodes):
