@@ -163,22 +163,13 @@ def cuda_core_host() -> dict[str, Any]:
 
 def cute_host() -> dict[str, Any]:
     """A compiled CuTe function, where the CuTe DSL is installed."""
-    import cutlass
     from cutlass import cute
     from cutlass.cute.runtime import from_dlpack
 
-    @cute.kernel
-    def doubled(x: cute.Tensor, y: cute.Tensor) -> None:
-        thread, _, _ = cute.arch.thread_idx()
-        block, _, _ = cute.arch.block_idx()
-        y[block * 128 + thread] = x[block * 128 + thread] * cutlass.Float32(2)
+    from benchmarks.lib.cute_doubled import BLOCKS, THREADS, doubled
 
-    @cute.jit
-    def run(x: cute.Tensor, y: cute.Tensor) -> None:
-        doubled(x, y).launch(grid=[128, 1, 1], block=[128, 1, 1])
-
-    x, y = (from_dlpack(torch.ones(1 << 14, device="cuda")) for _ in range(2))
-    compiled = cute.compile(run, x, y)
+    x, y = (from_dlpack(torch.ones(BLOCKS * THREADS, device="cuda")) for _ in range(2))
+    compiled = cute.compile(doubled, x, y)
 
     def call() -> None:
         compiled(x, y)
