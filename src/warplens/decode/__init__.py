@@ -23,7 +23,7 @@ from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.decode.track_windows import TrackWindows
-from warplens.record.capture import CODE, FULL, Capture, Device, Launch
+from warplens.record.capture import BETWEEN, CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import Columns, LazyColumns
@@ -228,6 +228,7 @@ def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
     told: dict[str, Any] = {}
     for launch in launches:
         extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
+        extra.pop(BETWEEN, None)  # the rows have it
         if CODE in extra:
             if told.get(launch.kernel) == extra[CODE]:
                 del extra[CODE]

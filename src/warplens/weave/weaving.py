@@ -141,6 +141,7 @@ class Weaving:
                 without marks in loops, and regardless of `full`, since nothing can fill up
     plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
     omit:       regions whose marks are left out
+    between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
@@ -160,6 +161,7 @@ class Weaving:
     fixed: bool = False
     plain_copy: bool = False
     omit: tuple[str, ...] = ()
+    between: bool = False
     mode: str = "trace"
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
