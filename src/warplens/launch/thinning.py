@@ -140,11 +140,16 @@ def _have_payload(looks: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 def regions_to_omit(known: Mapping[str, RegionDensity], slowdown: float, budget: float) -> frozenset[str]:
     """The densest regions, without which the others cost no more than the budget by calculation; one is always kept.
 
-    Each record is taken to cost the same. Regions that are executed most often go first. Of those that are executed
-    about as often, the shortest go first, since their records tell about fewer cycles.
+    Each record is taken to cost the same. Instants and values go first, then regions that are executed most often. Of
+    those that are executed about as often, the shortest go first, since their records tell about fewer cycles.
     """
     most = max((one.records for one in known.values()), default=1)
-    order = sorted(known, key=lambda name: (round(math.log(most / known[name].records, 4)), known[name].spacing, name))
+
+    def worth(name: str) -> tuple[bool, int, float, str]:
+        one = known[name]
+        return one.cycles > 0, round(math.log2(most / one.records)), one.spacing, name
+
+    order = sorted(known, key=worth)
     total = sum(one.records for one in known.values())
     allowed = total * SAFETY * budget / max(slowdown - 1, budget)
     gone: list[str] = []
