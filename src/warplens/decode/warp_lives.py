@@ -32,6 +32,6 @@ def add_lives(
 ) -> tuple[RowPlan, DecodedRows]:
     """Return the plan and the rows with one span of region `code` for each silent track, in the order of tracks."""
     start = windows.start_clock[silent]
-    spans = {"region": code, "start": start, "duration": windows.exit_clock[silent] - start}
+    spans: dict[str, npt.ArrayLike] = {"region": code, "start": start, "duration": windows.exit_clock[silent] - start}
     rows, plan = rows.with_spans(plan, plan.row_start[:-1][silent], np.flatnonzero(silent), spans)
     return plan, rows

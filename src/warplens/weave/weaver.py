@@ -41,6 +41,7 @@ from warplens.weave.aggregate_weaver import weave_aggregate
 from warplens.weave.calls import Calls
 from warplens.weave.code_between import numbered_code_between
 from warplens.weave.delay import weave_delay
+from warplens.weave.early_addresses import move_addresses_up
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
@@ -116,6 +117,8 @@ class Weaver:
         files = module.files
         for function in module.functions:
             end_with_return(function)
+            if how.early:
+                move_addresses_up(function)
             if how.lean and function.is_entry and function.body:
                 recompute(function)
         max_slots = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize

@@ -133,6 +133,7 @@ class Weaving:
     pair:       write two neighbouring records with one 16-byte store where their alignment is certain
     pin:        keep the pointer in fixed registers, which saves a copy per block and may cost a register
     constants:  build the constants of a region's fmas before the region begins (see early_constants.py)
+    early:      compute addresses before the wait that precedes a mark (see early_addresses.py)
     aligned:    promise that the kernel is only launched with blocks whose x size is a multiple of 32
     join:       let chains of blocks share a spread store
     limit:      limit the registers of the woven kernel to a few more than the plain one has (see fit/register_limit.py)
@@ -154,6 +155,7 @@ class Weaving:
     pair: bool = True
     pin: bool = True
     constants: bool = True
+    early: bool = True
     aligned: bool = False
     join: bool = True
     limit: bool = True
