@@ -16,6 +16,7 @@ from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import BETWEEN, Launch
 
 Int64 = npt.NDArray[np.int64]
+_NO_KEY = np.iinfo(np.int64).max
 
 
 class _Regions:
@@ -29,15 +30,15 @@ class _Regions:
         tables: dict[tuple[int, int], int] = {}
         found: dict[int, int] = {}
         for number, launch in enumerate(launches):
-            if BETWEEN in launch.extra:
+            if launch.extra.get(BETWEEN):
                 key = id(launch.extra[BETWEEN]), id(launch.regions)
                 if key not in tables:
                     tables[key] = len(tables)
                     for after, before, own in _coded(launch, codes, self.outside):
                         found[int(self._key(tables[key], after, before))] = own
                 self.table_of[number] = tables[key]
-        self._keys = np.array(sorted(found), np.int64)
-        self._found = np.array([found[key] for key in sorted(found)], np.int32)
+        self._keys = np.array([*sorted(found), _NO_KEY], np.int64)
+        self._found = np.array([*(found[key] for key in sorted(found)), -1], np.int32)
 
     def _key(self, table: Int64 | int, after: Int64 | int, before: Int64 | int) -> Int64 | int:
         many = self.outside + 1
@@ -46,15 +47,15 @@ class _Regions:
     def between(self, table: Int64, after: Int64, before: Int64) -> npt.NDArray[np.int32]:
         """The code's region, and a negative number where it is not known."""
         key = np.asarray(self._key(table, after, before))
-        at = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
+        at = np.searchsorted(self._keys, key)
         known = (self._keys[at] == key) & (table >= 0) & (after >= 0) & (before >= 0)
         return np.where(known, self._found[at], -1).astype(np.int32)
 
 
-def _coded(launch: Launch, codes: Mapping[str, int], outside: int) -> list[tuple[int, ...]]:
+def _coded(launch: Launch, codes: Mapping[str, int], outside: int) -> list[tuple[int, int, int]]:
     """The regions of the code between others by their places among the part's names."""
     known = {0: outside} | {number: codes[name] for number, name in launch.regions.items()}
-    return [tuple(known[number] for number in one) for one in launch.extra[BETWEEN] if known.keys() >= set(one)]
+    return [(known[after], known[before], known[own]) for after, before, own in launch.extra[BETWEEN]]
 
 
 def add_work(

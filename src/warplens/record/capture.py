@@ -134,7 +134,15 @@ class Launch:
             return "block", f"{self.warps} warps per block exceed the limit of {MAX_WARPS}", remedy
         if self.regions and not 0 <= min(self.regions) <= max(self.regions) <= MAX_REGION:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
+        if not all(self._is_between(one) for one in self.extra.get(BETWEEN, ())):
+            return BETWEEN, "must have three ids of regions each, of which the first two may be 0", remedy
         return None
+
+    def _is_between(self, ids: Any) -> bool:
+        """Whether `ids` names the code between two regions."""
+        if not isinstance(ids, list | tuple) or len(ids) != 3 or not all(isinstance(one, int) for one in ids):
+            return False
+        return ids[2] in self.regions and all(one == 0 or one in self.regions for one in ids[:2])
 
     def noting(
         self,
