@@ -18,13 +18,14 @@ from warplens.ptx.source_lines import SourceLines
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Directive, Function, Instruction
 from warplens.record.layout import Kind
-from warplens.weave.mark_sites import MarkSite, is_placeholder
+from warplens.weave.mark_sites import BRANCHES, MarkSite, is_placeholder
 from warplens.weave.region_paths import region_paths
 
 WORK = "work"
 """The first word of the names of such regions."""
 OUTSIDE = ""
 """Stands for the warp's start, as what comes before, and for its exit, as what follows."""
+_JUMPS = BRANCHES - {"call"}
 _Lines = Counter[tuple[str, int]]
 
 
@@ -135,7 +136,9 @@ def _stretches(flow: ControlFlow, outermost: dict[int, MarkSite], lines: SourceL
             site = outermost.get(id(node))
             if isinstance(node, Directive) and node.name == "loc":
                 location = lines.of(node.arguments)
-            elif isinstance(node, Instruction) and not is_placeholder(node, following):
+            elif isinstance(node, Instruction):
+                if node.opcode in _JUMPS or is_placeholder(node, following):
+                    continue  # a jump alone is not worth a span
                 current.instructions += 1
                 if location is not None:
                     current.lines[location] += 1

@@ -48,7 +48,7 @@ def _move_in(body: list[Node], asynchronous: set[str]) -> None:
             section.add_mark(node)
         elif not (isinstance(node, Instruction) and is_placeholder(node, following)):
             section.add(node, location)
-            late.update(*(written_by(one) for one in instructions_of(node) if not is_integer_arithmetic(one)))
+            late.update(*(written_by(one) for one in instructions_of(node) if _takes_long(one)))
     section.move(body)
 
 
@@ -62,6 +62,10 @@ def _is_wait(node: Node) -> bool:
 
 def _ends_section(instruction: Instruction) -> bool:
     return instruction.opcode in BRANCHES or (instruction.opcode in PRODUCTS and "fence" not in instruction.modifiers)
+
+
+def _takes_long(instruction: Instruction) -> bool:
+    return not is_integer_arithmetic(instruction) and "param" not in instruction.modifiers
 
 
 @dataclass
