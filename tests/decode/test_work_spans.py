@@ -106,5 +106,7 @@ def test_a_capture_with_impossible_code_between_regions_is_refused(wrong: Any) -
         launch(PROGRAM, known=wrong)
 
 
-def test_a_trace_does_not_repeat_what_its_rows_say() -> None:
-    assert BETWEEN not in decode(Capture([launch(PROGRAM)])).meta.launches[0].extra
+def test_a_trace_names_the_regions_without_marks_once_per_kernel() -> None:
+    first, second = decode(Capture([launch(PROGRAM), launch(PROGRAM)])).meta.launches
+    assert first.extra[BETWEEN] == ["work k.py:1-3", "work k.py:12", "work k.py:4-9"]
+    assert BETWEEN not in second.extra

@@ -73,6 +73,14 @@ def test_every_pair_of_neighbours_has_the_lines_of_the_code_between_them() -> No
     assert Woven.restore(kernel.text, kernel.describe()).between == kernel.between
 
 
+def test_its_code_is_counted_like_that_of_other_regions() -> None:
+    kernel = woven(LOOP, omit=("load",))
+    code = {kernel.regions.get(int(number or 0), ""): counts for number, counts in kernel.code["k"].items()}
+    assert code["work attn.py:10-31"] == {"instructions": 9, "loads": 1, "load_bytes": 4, "load_waste": 1.0}
+    assert code["store"]["stores"] == 1
+    assert code[""] == {"instructions": 3}, "two jumps and the return"
+
+
 def test_a_region_that_is_left_out_becomes_part_of_the_code_between_the_others() -> None:
     assert found(woven(LOOP, omit=("load",))) == {
         ("", "store"): "work attn.py:10-31",

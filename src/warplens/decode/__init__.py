@@ -223,17 +223,19 @@ def _launch_infos(
 
 
 def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
-    """What each launch says of itself. The code of its regions is kept once for launches of the same kernel."""
+    """What each launch says of itself. What it says of its regions is kept once for launches of the same kernel."""
     out = []
-    told: dict[str, Any] = {}
+    told: dict[tuple[str, str], Any] = {}
     for launch in launches:
         extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
-        extra.pop(BETWEEN, None)  # the rows have it
-        if CODE in extra:
-            if told.get(launch.kernel) == extra[CODE]:
-                del extra[CODE]
-            else:
-                told[launch.kernel] = extra[CODE]
+        if BETWEEN in extra:
+            extra[BETWEEN] = sorted({launch.regions[own] for _, _, own in extra[BETWEEN]})
+        for key in (CODE, BETWEEN):
+            if key in extra:
+                if told.get((launch.kernel, key)) == extra[key]:
+                    del extra[key]
+                else:
+                    told[launch.kernel, key] = extra[key]
         out.append(extra)
     return out
 

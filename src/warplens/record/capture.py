@@ -50,7 +50,8 @@ CODE = "code"
 """Key in a launch's `extra`: what the code of each region is made of, by its name; `""` is the code outside regions."""
 BETWEEN = "between"
 """Key in a launch's `extra`: the regions of the code between others, which have no records: lists of three region ids,
-of the region before it (0 is the warp's start), of the one that follows (0 is its exit), and its own."""
+of the region before it (0 is the warp's start), of the one that follows (0 is its exit), and its own. A trace has the
+names of these regions instead."""
 SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 HANG = "hang"

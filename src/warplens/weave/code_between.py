@@ -39,6 +39,8 @@ class CodeBetween:
     file: str
     first: int
     last: int
+    nodes: frozenset[int] = frozenset()
+    """Its instructions, as places among the nodes of the function."""
 
     @property
     def name(self) -> str:
@@ -59,7 +61,7 @@ class _Stretch:
     after: str | None = None
     before: str | None = None
     lines: _Lines = field(default_factory=Counter)
-    instructions: int = 0
+    nodes: set[int] = field(default_factory=set)
     entering: list[int] = field(default_factory=list)
     leaving: list[int] = field(default_factory=list)
 
@@ -69,16 +71,10 @@ _known: OrderedDict[tuple[str, ...], tuple[CodeBetween, ...]] = OrderedDict()
 _MOST_KNOWN = 32
 
 
-def numbered_code_between(
-    function: Function,
-    sites: Sequence[MarkSite],
-    files: dict[str, str],
-    ids: dict[str, int],
-    locations: dict[int, str],
-) -> list[list[int]]:
+def number_regions(code: Sequence[CodeBetween], ids: dict[str, int], locations: dict[int, str]) -> list[list[int]]:
     """The regions of the code between others, as `Woven.between` has them; they are added to `ids` and `locations`."""
     found = []
-    for one in code_between(function, sites, files):
+    for one in code:
         number = ids.setdefault(one.name, len(ids) + 1)
         if one.location:
             locations.setdefault(number, one.location)
@@ -111,8 +107,8 @@ def _find(function: Function, sites: Sequence[MarkSite], lines: SourceLines) -> 
     for after, forward in follows.items():
         for before, backward in precedes.items():
             both = [stretches[number] for number in sorted(forward & backward)]
-            if any(one.instructions for one in both):
-                found.append(CodeBetween(after, before, *_place(both)))
+            if nodes := frozenset().union(*(one.nodes for one in both)):
+                found.append(CodeBetween(after, before, *_place(both), nodes))
     return found
 
 
@@ -128,18 +124,20 @@ def _stretches(flow: ControlFlow, outermost: dict[int, MarkSite], lines: SourceL
     found: list[_Stretch] = []
     heads, tails = {}, {}
     location: tuple[str, int] | None = None
+    at = -1
     for number, block in enumerate(flow.blocks):
         current = _Stretch(after=None if number else OUTSIDE)
         heads[number] = len(found)
         found.append(current)
         for node, following in zip_longest(block.nodes, block.nodes[1:]):
+            at += 1
             site = outermost.get(id(node))
             if isinstance(node, Directive) and node.name == "loc":
                 location = lines.of(node.arguments)
             elif isinstance(node, Instruction):
                 if node.opcode in _JUMPS or is_placeholder(node, following):
                     continue  # a jump alone is not worth a span
-                current.instructions += 1
+                current.nodes.add(at)
                 if location is not None:
                     current.lines[location] += 1
             elif site is not None and site.mark.kind is Kind.BEGIN:

@@ -20,7 +20,7 @@ from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, parse
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, word0
-from warplens.weave.code_between import numbered_code_between
+from warplens.weave.code_between import code_between, number_regions
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import MarkSite, Outline, outline
@@ -78,9 +78,10 @@ def weave_fixed(
         entries[function.name] = len(sketch.sites)
         if "reqntid" in function.performance:
             threads[function.name] = math.prod(function.performance["reqntid"])
-        code[function.name] = region_code(function, numbers)
-        if how.between and sketch.sites:
-            between[function.name] = numbered_code_between(function, sketch.sites, files, numbers, locations)
+        unmarked = code_between(function, sketch.sites, files) if how.between and sketch.sites else ()
+        if unmarked:
+            between[function.name] = number_regions(unmarked, numbers, locations)
+        code[function.name] = region_code(function, numbers, unmarked)
         _KernelWeaver(function, sketch, buffer, how, numbers).weave()
         copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:

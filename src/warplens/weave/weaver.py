@@ -39,7 +39,7 @@ from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.aggregate_weaver import weave_aggregate
 from warplens.weave.calls import Calls
-from warplens.weave.code_between import numbered_code_between
+from warplens.weave.code_between import CodeBetween, code_between, number_regions
 from warplens.weave.delay import weave_delay
 from warplens.weave.early_addresses import move_addresses_up
 from warplens.weave.fit.recompute import recompute
@@ -163,9 +163,10 @@ class Weaver:
             if function.body is None or function.name not in self.calls.stateful:
                 continue
             if function.is_entry:
-                code[function.name] = region_code(function, self.ids)
-                if found := self._between(function):
-                    between[function.name] = found
+                unmarked = self._between(function)
+                if unmarked:
+                    between[function.name] = number_regions(unmarked, self.ids, self.locations)
+                code[function.name] = region_code(function, self.ids, unmarked)
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])
@@ -186,13 +187,12 @@ class Weaver:
             text = declare_marks(text)
         return Woven.restore(header + text, woven.describe())
 
-    def _between(self, function: Function) -> list[list[int]]:
-        """The regions of the code between others, as `Woven.between` has them."""
+    def _between(self, function: Function) -> tuple[CodeBetween, ...]:
+        """The code between regions, if it is asked for."""
         # A called function may leave records between those of its caller, and a launch buffer's regions have numbers.
         if not self.how.between or self.calls.shares_state(function) or isinstance(self.buffer, LaunchBuffer):
-            return []
-        sites = self.outlines[function.name].sites
-        return numbered_code_between(function, sites, self.module.files, self.ids, self.locations)
+            return ()
+        return code_between(function, self.outlines[function.name].sites, self.module.files)
 
     def _declare(self, text: str) -> None:
         first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))
