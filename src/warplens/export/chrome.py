@@ -1,7 +1,8 @@
 """Chrome's JSON trace, for viewers that do not read Perfetto's own format.
 
-Times are microseconds with the nanoseconds as decimals; `args` holds the original numbers. The text is assembled column
-by column, or by C code (chrome_events.py). The format cannot express on which side of an edge a span of zero length lies; a `.pftrace` can.
+Times are microseconds with the nanoseconds as decimals; `args` holds the original numbers. C code writes the text
+(chrome_events.py); without a compiler it is assembled column by column. The format cannot express on which side of an
+edge a span of zero length lies; a `.pftrace` can.
 """
 
 from __future__ import annotations
