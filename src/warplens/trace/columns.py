@@ -181,17 +181,15 @@ class ParquetColumns:
         return runs, names.names
 
     def blocks(self, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Array]]]:
-        """The first row of each row group and some of its columns, which are checked and not kept."""
+        """Some row groups at a time: the first row and some columns, which are checked and not kept."""
         first = 0
         for batch in self._batches():
             table = self._table(names, batch)
-            columns = {name: self._cast(table, name) for name in names}
+            block = {name: combined(self._cast(table, name)) for name in names}
             del table
-            for at, group in enumerate(batch):
-                block = {name: column.chunk(at) for name, column in columns.items()}
-                self._checks.add_block(block, first)
-                yield first, {name: to_numpy(chunk) for name, chunk in block.items()}
-                first += self._file.metadata.row_group(group).num_rows
+            self._checks.add_block(block, first)
+            yield first, {name: to_numpy(array) for name, array in block.items()}
+            first += sum(self._file.metadata.row_group(group).num_rows for group in batch)
 
     @property
     def has_blocks(self) -> bool:
