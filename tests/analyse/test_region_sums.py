@@ -12,8 +12,8 @@ from tests.support.synthetic_capture import make_capture
 from warplens import native
 from warplens.analyse import region_sums, statistics
 from warplens.decode import decode
-from warplens.trace.arrays import to_arrow
 from warplens.trace import model
+from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 
 

@@ -57,7 +57,8 @@ def test_blocks_hold_whole_tracks_and_all_rows(path: Path, read_before: tuple[st
         trace.numpy(name)
     blocks = list(trace.blocks(*DURATIONS))
     starts = set(whole.runs("track").starts.tolist())
-    assert len(blocks) > 5 and all(begin in starts for begin, _, _ in blocks)
+    assert len(blocks) > 5
+    assert all(begin in starts for begin, _, _ in blocks)
     assert [begin for begin, _, _ in blocks[1:]] == [end for _, end, _ in blocks[:-1]]
     assert blocks[-1][1] == len(trace)
     for at, name in enumerate(DURATIONS):

@@ -80,7 +80,10 @@ class _Unit:
         library = native.load()
         shape = len(self.exclusive), len(rows.track_start) - 1
         count, total = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        longer, of = (self._add if library is None else self._add_native)(library, rows, durations, count, total)
+        if library is None:
+            longer, of = self._add(rows, durations, count, total)
+        else:
+            longer, of = self._add_native(library, rows, durations, count, total)
         for group in np.unique(of).tolist():
             self._longer[group].append(longer[of == group])
         return count, total
@@ -100,10 +103,9 @@ class _Unit:
         many = library.wl_region_sums(ctypes.byref(block), *map(native.pointer, arrays))
         return longer[:many].copy(), of[:many].copy()
 
-    def _add(self, _: None, rows: _Rows, durations: Int, count: Int, total: Int) -> tuple[Int, Int]:
+    def _add(self, rows: _Rows, durations: Int, count: Int, total: Int) -> tuple[Int, Int]:
         child = (rows.parent >= rows.first) & rows.measured
         inner = np.bincount(rows.parent[child] - rows.first, durations[child], len(durations)).astype(np.int64)
-        groups, tracks = count.shape
         key, lasted = rows.key[rows.measured].astype(np.int64), durations[rows.measured]
         # Asynchronous children may outlive their parent.
         own = np.maximum(lasted - inner[rows.measured], 0)
@@ -111,7 +113,7 @@ class _Unit:
         short = lasted < _WIDTH
         cells, times = np.unique(key[short] * _WIDTH + lasted[short], return_counts=True)
         self._shares.reshape(-1)[cells] += times
-        track = np.repeat(np.arange(tracks), np.diff(rows.track_start))[rows.measured]
+        track = np.repeat(np.arange(count.shape[1]), np.diff(rows.track_start))[rows.measured]
         np.add.at(count, (key, track), 1)
         np.add.at(total, (key, track), lasted)
         return lasted[~short], key[~short]

@@ -72,4 +72,4 @@ class NativeEvents:
             *map(ctypes.byref, (names, heads, tails)),
             pointer(self._out),
         )
-        return memoryview(self._out[:size])
+        return self._out[:size].data

@@ -32,7 +32,9 @@ class Runs:
     @staticmethod
     def joined(parts: Iterable[Array]) -> Runs:
         """The runs of a column that comes part by part, of which there is at least one."""
-        starts, values, rows = [], [], 0
+        starts: list[Array] = []
+        values: list[Array] = []
+        rows = 0
         for part in parts:
             heads = run_starts(part)
             if rows and len(heads) and len(values[-1]) and part[0] == values[-1][-1]:
