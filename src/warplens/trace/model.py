@@ -120,8 +120,7 @@ class Trace:
             return self._columns.takers[name](rows)
         if name in RUN_COLUMNS and name not in self._cache:
             return self.runs(name).at(rows)
-        dictionary = pa.types.is_dictionary(COLUMNS[name])
-        return np.asarray((self.codes(name)[0] if dictionary else self.numpy(name))[rows])
+        return np.asarray(self._numbers(name)[rows])
 
     def runs(self, name: str) -> Runs:
         """Numbers, or codes of names, of a column that is constant along a track, as runs of equal values."""
@@ -129,8 +128,7 @@ class Trace:
             if isinstance(self._columns, ParquetColumns) and name not in self._cache:
                 self._runs[name], self._names[name] = self._columns.runs(name)
             else:
-                dictionary = pa.types.is_dictionary(COLUMNS[name])
-                self._runs[name] = Runs.of(self.codes(name)[0] if dictionary else self.numpy(name))
+                self._runs[name] = Runs.of(self._numbers(name))
         return self._runs[name]
 
     def blocks(self, *names: str) -> Iterator[tuple[int, int, list[Array]]]:
@@ -138,24 +136,21 @@ class Trace:
 
         Columns of a file that were not read yet are read block by block, and not kept.
         """
-        tracks, columns = self.runs("track"), self._columns
-        unread = [name for name in names if name not in self._cache]
-        kept = [name for name in names if name not in unread]
-        if not (isinstance(columns, ParquetColumns) and columns.has_blocks and unread):
-            unread, kept = [], list(names)
-        groups = columns.blocks(unread) if isinstance(columns, ParquetColumns) and unread else iter([(0, {})])
-        whole = {name: self.numpy(name) for name in kept}
+        tracks, columns, unread = self.runs("track"), self._columns, list[str]()
+        groups: Iterable[tuple[int, dict[str, Array]]] = [(0, {})]
+        if isinstance(columns, ParquetColumns) and columns.has_blocks:
+            unread = [name for name in names if name not in self._cache and not _is_names(name)]
+            groups = columns.blocks(unread) if unread else groups
+        whole = {name: self._numbers(name) for name in names if name not in unread}
         for first, read in groups:
             last = first + len(read[unread[0]]) if unread else len(self)
             for begin, end in tracks.blocks(first, last, BLOCK_ROWS):
-                yield (
-                    begin,
-                    end,
-                    [
-                        whole[name][begin:end] if name in whole else read[name][begin - first : end - first]
-                        for name in names
-                    ],
-                )
+                here, there = slice(begin, end), slice(begin - first, end - first)
+                yield begin, end, [whole[name][here] if name in whole else read[name][there] for name in names]
+
+    def _numbers(self, name: str) -> Array:
+        """A whole column of numbers, or of codes of names."""
+        return self.codes(name)[0] if _is_names(name) else self.numpy(name)
 
     def codes(self, name: str) -> tuple[Array, list[str]]:
         """A column of names as integer codes and the names they index."""
@@ -324,6 +319,10 @@ class Trace:
         lost = self.meta.losses.records_lost
         losses = f", {plural(lost, 'record')} lost" if lost else ""
         return printable(f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}{losses}>")
+
+
+def _is_names(column: str) -> bool:
+    return bool(pa.types.is_dictionary(COLUMNS[column]))
 
 
 def empty_table() -> pa.Table:
