@@ -168,8 +168,16 @@ def cupy_calls(closing: Session, recording: Session) -> Calls:
     class Function:
         ptr, module = 1, None
 
-        def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None) -> None:
-            launch(grid, block, args, shared_mem, stream)
+        def __call__(
+            self,
+            grid: Any,
+            block: Any,
+            args: Any,
+            shared_mem: int = 0,
+            stream: Any = None,
+            enable_cooperative_groups: bool = False,
+        ) -> None:
+            launch(grid, block, args, shared_mem, stream, enable_cooperative_groups)
 
     class Module:
         """Stands for CuPy's."""
@@ -187,9 +195,9 @@ def cupy_calls(closing: Session, recording: Session) -> Calls:
     closed, recorded = (watched(Intercepted(one), plain, "k", {}) for one in (closing, recording))
     arguments = (1, 2, 3)
     return (
-        lambda: plain(GRID, (128, 1, 1), arguments),
-        lambda: closed(GRID, (128, 1, 1), arguments),
-        lambda: recorded(GRID, (128, 1, 1), arguments),
+        lambda: plain(GRID, (128, 1, 1), arguments, enable_cooperative_groups=False),
+        lambda: closed(GRID, (128, 1, 1), arguments, enable_cooperative_groups=False),
+        lambda: recorded(GRID, (128, 1, 1), arguments, enable_cooperative_groups=False),
     )
 
 

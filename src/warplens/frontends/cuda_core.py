@@ -33,27 +33,32 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
 
     seen: dict[Any, tuple[KnownLaunch, Any]] = {}
     """By kernel and shape; the kernel is kept, so that no other gets its id."""
-    done_form: Any = None
-    done: Any = None
-    """The shape and the variant of the latest launch of which nothing more is recorded."""
+    done_kernel = done_grid = done_block = done_shared = done_cluster = done = None
+    """The kernel, shape and variant of the latest launch of which nothing more is recorded."""
 
     @functools.wraps(launch)
     def watched_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
         # The names of these parameters are cuda.core's: a program may give them by keyword.
-        nonlocal done_form, done
-        form = (id(kernel), config.grid, config.block, config.shmem_size, getattr(config, "cluster", None))
-        if form == done_form:
+        nonlocal done_kernel, done_grid, done_block, done_shared, done_cluster, done
+        if (
+            kernel is done_kernel
+            and config.grid == done_grid
+            and config.block == done_block
+            and config.shmem_size == done_shared
+            and getattr(config, "cluster", None) == done_cluster
+        ):
             # The way of most launches: nothing but a look and a count.
             done.launches += 1
             launch(stream, config, kernel, *arguments)
             return
+        form = (id(kernel), config.grid, config.block, config.shmem_size, getattr(config, "cluster", None))
         found = seen.get(form)
         if found is None:
             decide(form, stream, config, kernel, arguments)
             return
         known = found[0]
         if known.variant.closed:
-            done, done_form = known.variant, form
+            done_kernel, done, done_grid, done_block, done_shared, done_cluster = kernel, known.variant, *form[1:]
             done.launches += 1
             launch(stream, config, kernel, *arguments)
             return
