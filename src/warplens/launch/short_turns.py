@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TURN_S = 5e-5
+TURN_S = 2e-5
 """How long a thread keeps Python's lock while another waits for it; Python's own default is 5 ms."""
 
 _lock = threading.Lock()

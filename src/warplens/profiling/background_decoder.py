@@ -19,10 +19,10 @@ from warplens.launch.collected_run import CollectedRun
 from warplens.record.capture import Launch
 from warplens.trace.io import encode_columns
 
-_PART_LAUNCHES = 32
-_PART_BYTES = 2 << 20
-"""Work is done in parts of at most so many launches and bytes, or of one launch, which take a few milliseconds: the end
-of the profile waits for one part at most. A launch that comes meanwhile waits for one step of a part."""
+_PART_LAUNCHES = 8
+_PART_BYTES = 1 << 20
+"""Work is done in parts of at most so many launches and bytes, or of one launch, which take a millisecond or two: when
+the program launches again or the profile ends, one part at most is in the way."""
 
 
 class BackgroundDecoder:
