@@ -43,7 +43,7 @@ def measure(request: Request, auto: str | bool) -> dict[str, Any]:
     """Compile one kernel plain (twice, the first warms up the process) and with automatic marks."""
     for _ in range(2):
         unmarked, plain = _compiled(request)
-    kernel, marked = _compiled(request, auto, unmarked.asm["cubin"])
+    kernel, marked = _compiled(request, auto, unmarked)
     woven = getattr(kernel.metadata, "warplens", None)
     notes = (getattr(kernel.metadata, "warplens_remarks", None) or {"notes": []})["notes"]
     rung = next((name for words, name in RUNGS.items() if any(words in note for note in notes)), "all")
@@ -53,10 +53,9 @@ def measure(request: Request, auto: str | bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _compiled(
-    request: Request, auto: str | bool | None = None, plain: bytes | None = None
-) -> tuple[Any, dict[str, float]]:
-    """The kernel, and what compiling it took: seconds of the processor, seconds that passed, runs of ptxas."""
+def _compiled(request: Request, auto: str | bool = False, plain: Any = None) -> tuple[Any, dict[str, float]]:
+    """The kernel, or the woven twin of `plain`, and what compiling took: seconds of the processor, seconds that passed,
+    runs of ptxas."""
     import triton
 
     from warplens.frontends.triton.frontend import recipe
@@ -64,13 +63,14 @@ def _compiled(
     from warplens.options import Options
 
     with ExitStack() as stack:
-        if auto is not None:
-            compiler = WeavingCompiler(recipe(Options(auto=auto)))
-            stack.callback(compiler.install())
-            stack.enter_context(compiler.weaving(plain))
+        compiler = WeavingCompiler(recipe(Options(auto=auto)))
+        stack.callback(compiler.install())
         ptxas = stack.enter_context(mock.patch.object(subprocess, "run", side_effect=subprocess.run))
         begin, used = time.perf_counter(), _processor_s()
-        kernel = triton.compile(request.source, target=request.target, options=request.options)
+        if plain is None:
+            kernel = triton.compile(request.source, target=request.target, options=request.options)
+        else:
+            kernel = compiler.twin(plain)
         took = {"cpu_s": _processor_s() - used, "wall_s": time.perf_counter() - begin, "ptxas": ptxas.call_count}
         return kernel, took
 
