@@ -135,6 +135,8 @@ class Buffers:
             with self._lock:
                 found = self._engines.get(context)
                 if found is None:
+                    if self._run.stalls is not None:
+                        self._run.stalls.enter(context)
                     found = Engine(
                         lib, land, self._options.memory, watched=self.watched, idle=self.idle, launched=self._launched
                     )

@@ -47,8 +47,9 @@ def running() -> LaunchHook | None:
     return _hooks[-1] if _hooks else None
 
 
-def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
-    """What a compiled kernel's metadata says about its weaving; None where it has none. `kernel` has its code."""
+def woven_kernel(metadata: Any, kernel: Any = None, plain: Any = None) -> WovenKernel | None:
+    """What a compiled kernel's metadata says about its weaving; None where it has none. `kernel` has its code, and
+    `plain` that of the kernel without marks."""
     document = getattr(metadata, METADATA, None)
     if not document:
         return None
@@ -64,17 +65,18 @@ def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
         shared_bytes=document.get("shared_bytes", 0),
         resources={**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
         auto="auto" in document,
-        machine_code=_code_of(metadata.name, kernel, automatic="auto" in document),
+        machine_code=_code_of(metadata.name, kernel, plain, automatic="auto" in document),
     )
 
 
-def _code_of(name: str, kernel: Any, *, automatic: bool) -> MachineCode | None:
+def _code_of(name: str, kernel: Any, plain: Any, *, automatic: bool) -> MachineCode | None:
     """The PTX and the cubin of a compiled kernel, which Triton keeps."""
     stages = getattr(kernel, "asm", None) or {}
     cubin, ptx = stages.get("cubin"), stages.get("ptx")
     if not isinstance(ptx, str) or not isinstance(cubin, bytes):
         return None
-    return MachineCode(name, ptx, cubin, automatic=automatic)
+    without_marks = (getattr(plain, "asm", None) or {}).get("cubin")
+    return MachineCode(name, ptx, cubin, automatic=automatic, plain=without_marks)
 
 
 class Pointer(int):
@@ -315,7 +317,7 @@ class LaunchHook:
         remarks = getattr(made.metadata, REMARKS, None)
         if remarks:
             pass_on(self.session, made.metadata.name, remarks)
-        woven = woven_kernel(made.metadata, made)
+        woven = woven_kernel(made.metadata, made, kernel)
         if woven is None:
             return None
         made._init_handles()
