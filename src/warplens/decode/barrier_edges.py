@@ -23,6 +23,7 @@ from warplens.trace.barrier_rows import (
     Mask,
     began_before,
     did_wait,
+    is_barrier_word,
 )
 
 _OFFSET = (1 << OFFSET_BITS) - 1
@@ -84,6 +85,12 @@ def pair_events(rows: DecodedRows, places: TrackPlaces) -> None:
 def barrier_records(rows: DecodedRows) -> Int:
     """The rows that are barrier records."""
     return np.flatnonzero(rows.has_value == BARRIER_VALUE) if len(rows.has_value) else np.empty(0, np.int64)
+
+
+def invalid_words(rows: DecodedRows) -> Int:
+    """The barrier records whose value is no barrier word: their payload was damaged."""
+    records = barrier_records(rows)
+    return records[~is_barrier_word(rows.value[records])]
 
 
 def released_by(
