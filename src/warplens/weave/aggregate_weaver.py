@@ -25,7 +25,7 @@ from warplens.weave.mark_comments import WOVEN, parse_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
 from warplens.weave.plain_body import append_plain_body, copy_of, dispatch, selects_blocks
 from warplens.weave.region_paths import RegionPath, open_at, region_paths
-from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, RECORDS, RegisterRows, bucket_number
+from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
 from warplens.weave.stores.spread import RECONVERGE
 from warplens.weave.track_ptx import AWAITED, FIELD, ZERO, Track, text_of
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, SymbolBuffer, Weaving
@@ -98,7 +98,8 @@ class _AggregateTrack(Track):
             *super()._sm(),
             f"selp.b32 %wl_w, {LANE_BUCKETS}, -1, %wl_p; setp.eq.u32 %wl_p, %wl_w, 0;",
             f"mad.lo.s32 {LANE_BUCKETS}, %wl_w, 4, {FIRST_BUCKET};",
-            f"setp.ne.u32 {RECORDS}, %wl_w, -1;",
+            # From a register that is dead afterwards; ptxas would otherwise recompute the predicate at each use.
+            f"add.u32 %wl_w, %wl_w, {ZERO}; setp.ne.u32 {RECORDS}, %wl_w, -1;",
         ]
 
     def _start(self) -> list[str]:
@@ -183,10 +184,7 @@ class _AggregateKernel:
         for number, position in enumerate(self.sketch.exits):
             self._exit(number, position)
         self.sketch.edits.apply()
-        size = 64 if self.wide else 32
-        clocks = [
-            f"\t.reg .b{size} {self._begin(row)}; mov.b{size} {self._begin(row)}, 0;" for row in self.layout.spans
-        ]
+        clocks = [self._clocks(row) for row in self.layout.spans]
         declared = [
             self.track.declarations,
             f"\t.reg .b32 {_ARRIVED}, {LANE_BUCKETS}; .reg .pred {RECORDS};",
@@ -196,9 +194,27 @@ class _AggregateKernel:
         opening = [self.track.prologue(), *self.in_registers.opening(), self.track.start_clock(), self.track.started()]
         insert_opening(self.function, "\n".join([*declared, *opening]))
 
+    @property
+    def _size(self) -> int:
+        return 64 if self.wide else 32
+
     def _begin(self, row: int) -> str:
         """The register with the clock of the newest begin of a row."""
         return f"%wl_o{row}"
+
+    def _end(self, row: int) -> str:
+        """The register with the clock of the newest end of a row."""
+        return f"%wl_e{row}"
+
+    def _clocks(self, row: int) -> str:
+        """Declare both, for an execution that never was."""
+        begin, end, size = self._begin(row), self._end(row), self._size
+        return f"\t.reg .b{size} {begin}, {end}; mov.b{size} {begin}, 0; mov.b{size} {end}, {NEVER};"
+
+    def _measured(self, row: int) -> tuple[str, str]:
+        """The register with a row's newest duration, and the PTX that computes it."""
+        duration = self._new(f"b{self._size}")
+        return duration, f"\tsub.u{self._size} {duration}, {self._end(row)}, {self._begin(row)};"
 
     def _new(self, size: str) -> str:
         name = f"%wl_g{len(self.registers)}"
@@ -208,58 +224,60 @@ class _AggregateKernel:
     def _block(self, block: MarkBlock) -> None:
         later: list[str] = []
         for group in block.groups(self.how.fuse):
-            clock, read = self._clock()
-            apart = self.divergence.needs_reconvergence(group[0].position.node)
-            lines, later = [*later, *[RECONVERGE] * (apart and bool(self.in_registers.rows)), read], []
-            seen: set[int] = set()
+            lines, later = later, []
+            if self.in_registers.rows and self.divergence.needs_reconvergence(group[0].position.node):
+                lines.append(RECONVERGE)
+            clock = ""
             for site in group:
                 path = self.paths.get(id(site))
                 if path is None or site.mark.kind is Kind.ANCHOR:
                     continue
                 row = self.rows[path, site.mark.kind not in (Kind.BEGIN, Kind.END)]
-                now, stores = self._site(site.mark.kind, row, clock)
-                if row in seen:  # the same row once more: its first update comes first
-                    lines, later = [*lines, *later], []
-                lines, later = [*lines, *now], [*later, *stores]
-                seen.add(row)
+                before, register, after, stores = self._site(site.mark.kind, row)
+                # What earlier marks of this group store comes first, as it may be of the same row.
+                lines, later = [*lines, *later, *before], stores
+                if register:
+                    lines.append(f"\tmov.b{self._size} {register}, {clock};" if clock else self._read(register))
+                    clock = clock or register
+                lines += after
             group[0].position.after(Raw.of("\n".join(lines)))
         if later:
             block.end.before(Raw.of("\n".join(later)))
 
-    def _clock(self) -> tuple[str, str]:
-        # All lanes need the clock. ptxas would read 32 bits of it through the slower uniform datapath.
-        full = self._new("b64")
-        read = f"\tmov.u64 {full}, %clock64;"
-        if self.wide:
-            return full, read
-        low = self._new("b32")
-        return low, f"{read} cvt.u32.u64 {low}, {full};"
-
-    def _site(self, kind: Kind, row: int, clock: str) -> tuple[list[str], list[str]]:
-        """The PTX right after a mark's clock read, and the PTX that stores the result."""
-        late, held = row in self.in_registers.late, self.in_registers
-        if kind is Kind.BEGIN:
-            begin = f"\tmov.b{64 if self.wide else 32} {self._begin(row)}, {clock};"
-            return [*(held.settle(row, self._begin(row)) if late else ()), begin], []
-        if kind is Kind.END:
-            if row in held:
-                return held.end(row, clock) if late else held.add(row, self._begin(row), clock), []
-            return self._end(row, clock)
-        at, count = HEADER_BYTES + self.layout.statistics_at(row), self._new("b64")
+    def _read(self, register: str) -> str:
+        # Without a predicate that varies between lanes, ptxas would read the clock through the slower uniform datapath.
+        # With one, and into a register that keeps its value in other lanes, the read is one instruction.
         return (
-            [f"\t@%wl_p ld.global.b64 {count}, [%wl_a+{at}];"],
-            [f"\tadd.s64 {count}, {count}, 1; @%wl_p st.global.b64 [%wl_a+{at}], {count};"],
+            f"\t@{RECORDS} mov.u64 {register}, %clock64;" if self.wide else f"\t@{RECORDS} mov.u32 {register}, %clock;"
         )
 
-    def _end(self, row: int, clock: str) -> tuple[list[str], list[str]]:
+    def _site(self, kind: Kind, row: int) -> tuple[list[str], str, list[str], list[str]]:
+        """The PTX before a mark's clock read, the register for the clock, the PTX right after it, and the PTX that
+        stores the result."""
+        held = self.in_registers
+        if kind is Kind.BEGIN:
+            if row not in held.late:
+                return [], self._begin(row), [], []
+            duration, computed = self._measured(row)
+            return [computed], self._begin(row), held.add(row, duration), []
+        if kind is Kind.END:
+            if row in held.late:
+                return [], self._end(row), [], []
+            duration, computed = self._measured(row)
+            added, stores = (held.add(row, duration), []) if row in held else self._add(row, duration)
+            return [], self._end(row), [computed, *added], stores
+        at, count = HEADER_BYTES + self.layout.statistics_at(row), self._new("b64")
+        load = f"\t@%wl_p ld.global.b64 {count}, [%wl_a+{at}];"
+        return [], "", [load], [f"\tadd.s64 {count}, {count}, 1; @%wl_p st.global.b64 [%wl_a+{at}], {count};"]
+
+    def _add(self, row: int, duration: str) -> tuple[list[str], list[str]]:
+        """PTX that loads what an execution is added to, and PTX that adds it and stores the result."""
         at = HEADER_BYTES + self.layout.statistics_at(row)
         bucket_at = HEADER_BYTES + self.layout.histogram_at(row) - 4 * FIRST_BUCKET
         total, place, counter, bucket = self._new("b64"), self._new("b64"), self._new("b32"), self._new("b32")
-        kind, size = ("u64", "b64") if self.wide else ("u32", "b32")
-        duration, other = self._new(size), self._new("b64")
+        other = self._new("b64")
         load = [
-            f"sub.{kind} {duration}, {clock}, {self._begin(row)};",
-            *(line.lstrip() for line in bucket_number(duration, bucket, self._new, kind)),
+            *(line.lstrip() for line in bucket_number(duration, bucket, self._new, f"u{self._size}")),
             *[f"min.u32 {bucket}, {bucket}, {FIRST_BUCKET + BUCKETS - 1};"] * self.wide,
             f"mad.wide.u32 {place}, {bucket}, 4, %wl_a;",
             f"@%wl_p ld.global.b32 {counter}, [{place}+{bucket_at}];",
@@ -302,7 +320,7 @@ class _AggregateKernel:
 
     def _exit(self, number: int, position: NodePosition) -> None:
         still_open = {self.rows[path, False] for path in self.open_at_exits[number] or ()}
-        instruction, rows = position.node, self.in_registers.closing(self._begin, still_open)
+        instruction, rows = position.node, self.in_registers.closing(self._measured, still_open)
         text = self.track.closing(self.layout.slots, rows)
         assert isinstance(instruction, Instruction)
         if instruction.predicate is None:

@@ -7,7 +7,7 @@ and the 128 buckets of the histogram are four registers of 32 lanes: lane i coun
 Adding up an execution takes some 20 instructions. At the end of a loop's body nothing hides them. So an execution of a
 *late* row waits: its end only reads the clock, and the next begin of the region adds it up while the region's own code
 runs. A region of a few instructions is too short to hide that, and would seem longer by it; its executions are added up
-right after their end. Before the first execution, the registers of a late row hold one of `_NEVER` cycles. All
+right after their end. Before the first execution, the registers of a late row hold one of `NEVER` cycles. All
 statistics begin such that it leaves no trace in them.
 """
 
@@ -27,7 +27,7 @@ LANE_BUCKETS = "%wl_lb"
 RECORDS = "%wl_rc"
 """The predicate of lanes whose warp records."""
 _PER_LANE = BUCKETS // 32
-_NEVER = (1 << 32) - 1
+NEVER = (1 << 32) - 1
 """A duration in the last bucket."""
 
 NewRegister = Callable[[str], str]
@@ -58,11 +58,11 @@ class RegisterRows:
         """Declare the registers and let them stand for no executions."""
         lines = []
         for row in self.rows:
-            total, least, most, end, counts = _names(row)
+            total, least, most, counts = _names(row)
             never = row in self.late
             lines += [
-                f"\t.reg .b64 {total}; .reg .b32 {least}, {most}, {end}, {', '.join(counts)}; mov.b32 {end}, {_NEVER};",
-                f"\tmov.b64 {total}, {-_NEVER * never}; mov.b32 {least}, -1; mov.b32 {most}, 0;",
+                f"\t.reg .b64 {total}; .reg .b32 {least}, {most}, {', '.join(counts)};",
+                f"\tmov.b64 {total}, {-NEVER * never}; mov.b32 {least}, -1; mov.b32 {most}, 0;",
                 *(f"\tmov.b32 {count}, 0;" for count in counts),
             ]
             if never:
@@ -70,23 +70,13 @@ class RegisterRows:
                 lines.append(f"\tsetp.eq.u32 %wl_q, {last}; selp.b32 {counts[-1]}, -1, 0, %wl_q;")
         return lines
 
-    def end(self, row: int, clock: str) -> list[str]:
-        """Let an execution wait."""
-        return [f"\tmov.b32 {_names(row)[3]}, {clock};"]
-
-    def settle(self, row: int, begin: str) -> list[str]:
-        """Add up the execution that waits."""
-        return self.add(row, begin, _names(row)[3])
-
-    def add(self, row: int, begin: str, end: str) -> list[str]:
-        """Add up an execution between two clocks."""
-        total, least, most, _, counts = _names(row)
-        wide = self._new("b64")
-        duration, bucket, more = (self._new("b32") for _ in range(3))
+    def add(self, row: int, duration: str) -> list[str]:
+        """Add up an execution."""
+        total, least, most, counts = _names(row)
+        wide, bucket, more = self._new("b64"), self._new("b32"), self._new("b32")
         lines = [
-            f"\tsub.u32 {duration}, {end}, {begin};",
             f"\tcvt.u64.u32 {wide}, {duration}; add.s64 {total}, {total}, {wide};",
-            # One more than the longest, so that _NEVER becomes 0.
+            # One more than the longest, so that NEVER becomes 0.
             f"\tadd.u32 {more}, {duration}, 1; max.u32 {most}, {most}, {more}; min.u32 {least}, {least}, {duration};",
             *bucket_number(duration, bucket, self._new),
             f"\tsub.u32 {bucket}, {bucket}, {LANE_BUCKETS};",
@@ -96,17 +86,20 @@ class RegisterRows:
             lines.append(f"\tsetp.eq.u32 {mine}, {bucket}, {place}; @{mine} add.u32 {count}, {count}, 1;")
         return lines
 
-    def closing(self, begins: Callable[[int], str], still_open: Collection[int]) -> list[str]:
-        """Store everything. Of rows that are `still_open`, no execution waits."""
+    def closing(self, measured: Callable[[int], tuple[str, str]], still_open: Collection[int]) -> list[str]:
+        """Store everything. `measured` gives the duration that waits in a row, and the PTX that computes it; of rows
+        that are `still_open`, none waits."""
         if not self.rows:
             return []
         place = self._new("b64")
         lines = [f"\tmad.wide.u32 {place}, {LANE_BUCKETS}, 4, %wl_a;"]
         for row in self.rows:
-            total, least, most, _, counts = _names(row)
+            total, least, most, counts = _names(row)
             at = HEADER_BYTES + self.layout.statistics_at(row)
             histogram_at = HEADER_BYTES + self.layout.histogram_at(row) - 4 * FIRST_BUCKET
-            lines += self.settle(row, begins(row)) if row in self.late and row not in still_open else []
+            if row in self.late and row not in still_open:
+                duration, computed = measured(row)
+                lines += [computed, *self.add(row, duration)]
             lines += [
                 f"\t@{RECORDS} st.global.v4.b32 [{place}+{histogram_at}], {{{', '.join(counts)}}};",
                 f"\tnot.b32 {least}, {least}; sub.u32 {most}, {most}, 1;",
@@ -116,7 +109,7 @@ class RegisterRows:
         return lines
 
 
-def _names(row: int) -> tuple[str, str, str, str, list[str]]:
-    """The registers of a row: sum, shortest, one more than the longest, newest end, this lane's buckets."""
+def _names(row: int) -> tuple[str, str, str, list[str]]:
+    """The registers of a row: sum, shortest, one more than the longest, this lane's buckets."""
     counts = [f"%wl_rn{row}_{place}" for place in range(_PER_LANE)]
-    return f"%wl_ra{row}", f"%wl_rl{row}", f"%wl_rm{row}", f"%wl_re{row}", counts
+    return f"%wl_ra{row}", f"%wl_rl{row}", f"%wl_rm{row}", counts
