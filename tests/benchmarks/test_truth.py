@@ -353,6 +353,14 @@ def test_a_first_finding_is_scored(
     assert (row.right, row.gain_inside) == (right, inside)
 
 
+def test_a_repair_that_gains_nothing_was_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = next(pair for pair in PAIRS if pair.name == "uncoalesced_loads")
+    monkeypatch.setattr(score, "findings", lambda trace: [finding("nothing to fix", 0, 0)])
+    rows = [score.row_of(pair, BROKEN, None, measured) for measured in (0.05, 0.5)]
+    assert [row.right for row in rows] == [True, False]
+    assert score.shares(rows) == {"broken": (0, 1), "repaired": (1, 1), "gain": (0, 0)}
+
+
 def test_the_page_states_each_bar_and_every_miss() -> None:
     first, second = PAIRS[:2]
     rows = [

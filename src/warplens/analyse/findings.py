@@ -45,6 +45,8 @@ _MIN_GAIN = 0.02
 _REMEDIES = {"memory": "fewer bytes (reuse, fusion, smaller types)", "compute": "fewer operations or a faster type"}
 _UNDECIDED = 0.25
 """What is undecided and may gain more than this is worth deciding first."""
+_WORTH_RECORDING = 0.1
+"""What is withheld and would gain more than this is worth another recording."""
 _EXPLAINS = 0.5
 _HIDDEN = 0.05
 _ROOM = 0.1
@@ -249,10 +251,24 @@ def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequen
         one = open_[0]
         more = {"evidence": dict(one.evidence), "region": one.region, "refuted_by": "The measurement that decides it."}
         return evidence.supported(UNDECIDED, f"Not decided: {one.what}", one.advice, one.gain, LOW, **more)
+    held = max((one for one in others if one.withheld), key=lambda one: one.gain.middle, default=None)
+    if held is not None and held.gain.middle >= _WORTH_RECORDING:
+        return evidence.supported(
+            UNDECIDED,
+            f"Not decided: {held.kind}, as {held.withheld}. {held.what}",
+            "Record it with fewer marks (fewer regions, or fewer classes of --auto), and all blocks.",
+            held.gain,
+            LOW,
+            region=held.region,
+            refuted_by="A recording that costs less and does not show it.",
+        )
     busy = f"; most warp time goes to `{top[0]}` ({percent(top[1])})" if top[0] else ""
+    largest = max(small, key=lambda one: one.gain.high, default=None)
+    most = f", {largest.kind} at most {percent(largest.gain.high)}" if largest else ""
     return evidence.supported(
         NOTHING_TO_FIX,
-        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{busy}.{_to_decide(open_)}",
+        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{most}{busy}."
+        f"{_to_decide(open_)}",
         "Give the work (--flops, --bytes) or an Nsight Compute report (--ncu) to see how far the roof is.",
         Gain.between(0.0, max((one.gain.high for one in small), default=0.0)),
         MEDIUM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warplens.errors import WarplensError
@@ -98,7 +98,7 @@ def parse_source_pages(text: str, source: str = "ncu output") -> list[SourcePage
             pages.append(SourcePage(kernel, sass, _relative(rows) if sass else rows[:]))
         rows.clear()
 
-    for cells in csv.reader(io.StringIO(text)):
+    for cells in _cells(text, source):
         first = cells[0].strip() if cells else ""
         if first in _KERNELS and len(cells) > 1 and "Source" not in cells:
             if cells[1] != kernel or header:
@@ -122,6 +122,13 @@ def parse_source_pages(text: str, source: str = "ncu output") -> list[SourcePage
             "with the section SourceCounters"
         )
     return pages
+
+
+def _cells(text: str, source: str) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.StringIO(text))
+    except csv.Error as error:
+        raise WarplensError(f"{source}: not a CSV page of Nsight Compute: {error}") from None
 
 
 def _named(cells: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.record.layout import MAX_REGION, SLOT_BYTES
+from warplens.record.layout import LIFETIME_BITS, MAX_REGION, SLOT_BYTES
 
 AGGREGATE = "aggregate"
 """Key in a launch's `extra`: its rows."""
@@ -118,6 +118,13 @@ def read_aggregates(layout: AggregateLayout, slots: npt.NDArray[np.uint8]) -> Ag
     least, most = (np.where(none, 0, values.astype(np.int64)) for values in (least, most))
     least[:, instants] = most[:, instants] = 0
     return AggregateTracks(count, total, least, most, histogram)
+
+
+def adds_up(count: Int, total: Int, least: Int, most: Int) -> npt.NDArray[np.bool_]:
+    """Whether so many durations of `least` to `most` cycles can have each total."""
+    many = count.astype(np.float64)
+    within = (least >= 0) & (least <= most) & (least * many <= total) & (total <= most * many)
+    return np.asarray(within & (total >> LIFETIME_BITS == 0) & (count > 0) & (count >> LIFETIME_BITS == 0))
 
 
 def bucket_of(durations: npt.ArrayLike) -> Int:

@@ -186,4 +186,5 @@ def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
         segments=sum(clock.segments for clock in clocks),
         gap_ns=max(clock.gap_ns for clock in clocks),
         gap_error_ns=max(clock.gap_error_ns for clock in clocks),
+        gap_error_p99_ns=max(clock.gap_error_p99_ns for clock in clocks),
     )

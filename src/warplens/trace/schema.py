@@ -87,7 +87,8 @@ class LaunchInfo:
 
 @dataclass(frozen=True)
 class ClockFit:
-    """The fit of cycles to nanoseconds; its residual is the error of every time in ns."""
+    """The fit of cycles to nanoseconds. `error_p99_ns` and `error_max_ns` bound the error of times in ns: the residual
+    of the anchors, and what the clock may have done between them."""
 
     residual_p50_ns: float = 0.0
     residual_p99_ns: float = 0.0
@@ -105,9 +106,19 @@ class ClockFit:
     mhz_error: float = 0.0
     """The error of `mhz_min` and `mhz_max`, as about 95 % of measurements are closer; 0 if unknown."""
     gap_ns: float = 0.0
-    """The longest time of a launch without an anchor."""
+    """The longest time of a clock without an anchor in a launch."""
     gap_error_ns: float = 0.0
-    """How far moments in that time may be misplaced if the clock changed in it; 0 if it is short."""
+    """How far moments in such a time may be misplaced if the clock changed in it; 0 if it is short."""
+    gap_error_p99_ns: float = 0.0
+    """The same for all but 1 % of the time of each launch."""
+
+    @property
+    def error_p99_ns(self) -> float:
+        return self.residual_p99_ns + self.gap_error_p99_ns
+
+    @property
+    def error_max_ns(self) -> float:
+        return self.residual_max_ns + self.gap_error_ns
 
 
 @dataclass(frozen=True)

@@ -273,6 +273,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
     used = [places[name] for name in order]
     entered = np.unique(part.trace.codes("region")[0]).tolist()
     used += [place for code in entered if (place := places[part.trace.regions[code]]) not in used]
+    clock = part.trace.meta.clock
     info: dict[str, Any] = {
         "label": part.label,
         "payload": f"payload-{at}",
@@ -281,7 +282,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         "sampling": f"{part.shown.kept:,} of {part.shown.blocks:,} blocks; --limit 0 keeps all",
         "kernels": trace.kernels,
         "launches": [_launch(launch) for launch in trace.meta.launches],
-        "clock": asdict(part.trace.meta.clock),
+        "clock": {**asdict(clock), "error_p99_ns": clock.error_p99_ns},
         "roles": [
             f"{role.name}: {', '.join(role.regions[:5])}{', …' if len(role.regions) > 5 else ''}" for role in roles
         ],
