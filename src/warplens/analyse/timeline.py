@@ -262,6 +262,9 @@ def extent(trace: Trace) -> tuple[int, int]:
     """The first begin and the last end, in ns."""
     if not len(trace):
         return 0, 1
+    known = trace.derived.get(Lifetimes)
+    if isinstance(known, Lifetimes):
+        return int(known.begin_ns.min()), int(known.finish_ns.max())
     blocks = trace.blocks("start_ns", "dur_ns")
     ends = [(int(start.min()), int((start + duration).max())) for _, _, (start, duration) in blocks]
     return min(begin for begin, _ in ends), max(end for _, end in ends)

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import UsageError, did_you_mean
-from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
+from warplens.trace.arrays import dictionary_array, numpy_dtype, run_starts, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
+from warplens.trace.joined_column import combined
 from warplens.trace.model import Trace
 from warplens.trace.schema import ABSENT, COLUMNS, Meta
 from warplens.trace.validation import RUN_COLUMNS
@@ -112,5 +113,6 @@ def with_own_launches(table: pa.Table, meta: Meta) -> Trace:
 
 
 def _launches(table: pa.Table) -> set[tuple[int, int]]:
-    distinct = table.select(["rank", "launch"]).group_by(["rank", "launch"]).aggregate([])
-    return set(zip(distinct["rank"].to_pylist(), distinct["launch"].to_pylist(), strict=True))
+    rank, launch = (to_numpy(combined(table.column(name))) for name in ("rank", "launch"))
+    heads = run_starts(rank.astype(np.int64) << 32 | launch)
+    return set(zip(rank[heads].tolist(), launch[heads].tolist(), strict=True))
