@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -310,9 +310,18 @@ def _of_many(trace: Trace, key: Int, measured: npt.NDArray[np.bool_]) -> dict[in
             "exclusive_ns": int(own_ns[rows_of].sum()),
         }
 
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        own_cycles, own_ns = pool.map(lambda d: _exclusive(d, parent, measured), (cycles, ns))
-        return dict(zip(keys.tolist(), pool.map(measures, range(len(keys))), strict=True))
+    exclusive = partial(_exclusive, parent=parent, measured=measured)
+    own_cycles, own_ns = _in_threads(exclusive, (cycles, ns), len(at))
+    return dict(zip(keys.tolist(), _in_threads(measures, range(len(keys)), len(at)), strict=True))
+
+
+def _in_threads(work: Callable[[Any], Any], items: Iterable[Any], rows: int) -> Iterable[Any]:
+    """Map in several threads where there are many rows; to start threads takes longer than to sum a few."""
+    threads = min(os.cpu_count() or 1, 8, rows >> 15)
+    if threads < 2:
+        return list(map(work, items))
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, items))
 
 
 def with_trust(trace: Trace, rows: list[RegionStatistics], by: str, *, corrected: bool) -> list[RegionStatistics]:

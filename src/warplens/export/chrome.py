@@ -61,7 +61,7 @@ class ChromeWriter:
 
     def write(self, out: BinaryIO) -> None:
         clock = self._trace.meta.clock
-        about = {"producer": self._trace.meta.producer, "clock_error_p99_ns": clock.residual_p99_ns}
+        about = {"producer": self._trace.meta.producer, "clock_error_p99_ns": clock.error_p99_ns}
         out.write(b'{"displayTimeUnit":"ns","otherData":%s,"traceEvents":[\n' % json.dumps(about).encode())
         names = list(self._processes())
         for event in (*names, *self._launches()):

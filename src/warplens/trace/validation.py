@@ -18,22 +18,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import CaptureError
-from warplens.record.aggregate_rows import BUCKETS
-from warplens.record.layout import MAX_BLOCK, MAX_SM, MAX_WARPS
+from warplens.record.aggregate_rows import BUCKETS, adds_up
+from warplens.record.layout import LIFETIME_BITS, MAX_BLOCK, MAX_SM, MAX_WARPS
 from warplens.trace.arrays import dictionary_array, to_numpy
-from warplens.trace.barrier_rows import NO_RECORD
+from warplens.trace.barrier_rows import NO_RECORD, is_barrier_word
 from warplens.trace.runs import Runs
 from warplens.trace.schema import KINDS, Meta
 
 Array = npt.NDArray[Any]
 REMEDY = "copy it again or profile again"
 
-_LONGEST = 1 << 53
-"""The longest duration, in ns or cycles: 104 days, and what a double still counts exactly."""
+_LONGEST = 1 << LIFETIME_BITS
 _LATEST = 1 << 62
 """The latest time: adding a duration to it does not overflow."""
-BARRIER_LIMIT = 1 << 53
-"""Barrier words take 53 bits."""
 _INT16, _INT32 = (1 << 15) - 1, (1 << 31) - 1
 
 RANGES: dict[str, tuple[int, int]] = {
@@ -143,7 +140,7 @@ class _Context:
 
 
 def _alone(name: str, array: pa.Array) -> Array:
-    """The numbers of a column, or its codes, once nulls, names and ranges were checked."""
+    """The numbers of a column, its codes, or its indices of KINDS, once nulls, names and ranges were checked."""
     if pa.types.is_dictionary(array.type):
         return _codes(name, array)
     if array.null_count and name != "value":
@@ -172,7 +169,7 @@ def _codes(name: str, array: pa.Array) -> Array:
     if name == "kind" and not set(names) <= set(KINDS):
         wrong = next(one for one in names if one not in KINDS)
         raise Invalid(name, None, f"holds {wrong[:40]!r}; known are {', '.join(KINDS)}")
-    return codes
+    return np.array([KINDS.index(one) for one in names], np.int8)[codes] if name == "kind" and names else codes
 
 
 def _list(name: str, array: pa.ListArray) -> Array:
@@ -246,11 +243,26 @@ def _parents_in_track(context: _Context, parent: Array, track: Runs) -> None:
             raise Invalid("parent", row, f"holds {parent[row]}, a row of another track")
 
 
+def _parents_are_spans(context: _Context, parent: Array, kind: Array) -> None:
+    for piece in _pieces(len(parent)):
+        child = piece.start + np.flatnonzero(parent[piece] >= context.first)
+        above = kind[parent[child] - context.first]
+        wrong = above != KINDS.index("span")
+        if wrong.any():
+            at = _first(wrong)
+            row = int(child[at])
+            raise Invalid("parent", row, f"holds {parent[row]}, a row of kind {KINDS[above[at]]}")
+
+
 def _parents_less_deep(context: _Context, parent: Array, depth: Array) -> None:
+    """The depth counts the spans that enclose a row. Where regions overlap, as the trace then says, a parent may have
+    begun inside one that ended before the row. Depths end at the largest that the column holds."""
+    overlapping = bool(context.meta.losses.mismatched_ends)
     for piece in _pieces(len(parent)):
         child = piece.start + np.flatnonzero(parent[piece] >= context.first)
         above = depth[parent[child] - context.first]
-        wrong = above >= depth[child]
+        outer = np.zeros_like(above) if overlapping else above
+        wrong = (outer >= depth[child]) & (depth[child] < _INT16)
         if wrong.any():
             at = _first(wrong)
             raise Invalid("depth", int(child[at]), f"holds {depth[child[at]]}, and its parent {above[at]}")
@@ -264,8 +276,7 @@ def _arrivals_in_file(context: _Context, released_by: Array) -> None:
 
 def _barrier_rows(_: _Context, released_by: Array, value: Array) -> None:
     records = np.flatnonzero(released_by != NO_RECORD)
-    numbers = value[records]
-    wrong = ~((numbers >= 0) & (numbers < BARRIER_LIMIT) & (numbers == np.floor(numbers)))
+    wrong = ~is_barrier_word(value[records])
     if wrong.any():
         raise Invalid("released_by", int(records[_first(wrong)]), "its row holds no barrier word")
     wait = np.flatnonzero(released_by >= 0)
@@ -347,7 +358,7 @@ def _count(size: tuple[int, int, int], what: str) -> int:
 
 
 def _durations_in_order(_: _Context, count: Array, total: Array, least: Array, most: Array, kind: Array) -> None:
-    wrong = (least > most) | (total > most * count.astype(np.float64)) | (total < least * count.astype(np.float64))
+    wrong = ~adds_up(count, total, least, most)
     if wrong.any():
         row = _first(wrong)
         executions = f"{count[row]} executions of {least[row]} to {most[row]} cycles"
@@ -376,6 +387,7 @@ _RELATIONS: Sequence[tuple[tuple[str, ...], Callable[..., None]]] = (
     (("parent",), _parents_precede),
     (("track",), _tracks_in_order),
     (("parent", "track"), _parents_in_track),
+    (("parent", "kind"), _parents_are_spans),
     (("parent", "depth"), _parents_less_deep),
     (("released_by",), _arrivals_in_file),
     (("released_by", "value"), _barrier_rows),

@@ -33,6 +33,7 @@ _LEAST_BLOCKS = 8
 _OVERLAP = 0.05
 _AT_ONCE = 1 << 17
 """Intervals that are compared at a time: few show that a section is not exclusive."""
+_MOST_OF_ONE = 0.5
 _SURE = 0.75
 """At least so much is gained where nearly all time is waiting; what else limits the kernel shows only then."""
 
@@ -78,9 +79,15 @@ def _excludes_on_device(e: Evidence, rows: Int) -> bool:
 
 def _excludes_in_blocks(e: Evidence, rows: Int) -> bool:
     tracks = e.lives.of_row[rows]
-    warps = np.bincount(e.lives.block[np.unique(tracks)])
+    ran, of = np.unique(tracks, return_inverse=True)
+    warps = np.bincount(e.lives.block[ran])
     many = float(np.median(warps[warps > 0])) >= _LEAST_WARPS
-    return many and _exclude(e.lives.start[rows], e.lives.duration[rows], e.lives.block[tracks])
+    # Warps take turns; one that runs it for most of the time has more work than the others.
+    spent = np.bincount(of.reshape(-1), e.lives.duration[rows])
+    blocks, group = np.unique(e.lives.block[ran], return_inverse=True)
+    most, whole = (reduce_by(one, spent, group.reshape(-1), len(blocks)) for one in (np.maximum, np.add))
+    shared = float(np.median(most / np.maximum(whole, 1))) <= _MOST_OF_ONE
+    return many and shared and _exclude(e.lives.start[rows], e.lives.duration[rows], e.lives.block[tracks])
 
 
 def _exclude(start: Int, lasted: Int, place: Int) -> bool:
@@ -117,6 +124,13 @@ def _held_blocks(e: Evidence, regions: list[str]) -> float:
     return float(longest.sum() / max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0))
 
 
+def _waits_for_turn(e: Evidence, region: str) -> bool:
+    """Whether a region is a wait for a lock or a flag, or has a loop that polls one."""
+    if region in e.waiting:
+        return e.wait_class(region) is WaitClass.LOCK
+    return region in e.code and e.code[region].polls > 0
+
+
 def _judge(e: Evidence) -> Finding:
     work = e.warps
     wait = next(iter(e.waiting), "")
@@ -138,16 +152,20 @@ def _judge(e: Evidence) -> Finding:
             evidence=evidence,
             refuted_by=_REFUTED_BY,
         )
-    locked = {region: share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.LOCK}
+    locked = {region: share for region, share in e.warps.regions.items() if _waits_for_turn(e, region)}
     share = max(sum(locked.values()), _held_blocks(e, list(locked)))
     if share > _LEAST_LOCKED:
         wait = next(iter(locked))
+        only_waits = wait in e.waiting
         return e.supported(
             CAUSE,
             f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
             f"warps {work.working:,.0f} work at a time.",
             _ADVICE,
-            Gain.between(0.6 * share, max(share, _without_waits(e))),
+            Gain.between(
+                (0.6 if only_waits else 0.3) * share,
+                max(share, _without_waits(e)) if only_waits else (1 + share) / 2,
+            ),
             HIGH,
             region=wait,
             evidence=evidence | {"waiting_for_turn": share},
