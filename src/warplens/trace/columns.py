@@ -122,6 +122,8 @@ class ParquetColumns:
         self._groups = groups
         self._checks = ColumnChecks(file.path, rows, meta)
         self.rows = rows
+        self._went_through: set[str] = set()
+        """The columns of which all blocks were checked."""
 
     @property
     def checked(self) -> bool:
@@ -187,9 +189,11 @@ class ParquetColumns:
             table = self._table(names, batch)
             block = {name: combined(self._cast(table, name)) for name in names}
             del table
-            self._checks.add_block(block, first)
+            new = [name for name in names if name not in self._went_through]
+            self._checks.add_block({name: block[name] for name in new}, first)
             yield first, {name: to_numpy(array) for name, array in block.items()}
             first += sum(self._file.metadata.row_group(group).num_rows for group in batch)
+        self._went_through.update(names)
 
     @property
     def has_blocks(self) -> bool:
