@@ -142,6 +142,7 @@ class Weaving:
     plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
     omit:       regions whose marks are left out
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
+    ring:       with `aggregate`, also keep this many latest records, rounded up to a power of two
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
 
@@ -161,6 +162,7 @@ class Weaving:
     plain_copy: bool = False
     omit: tuple[str, ...] = ()
     mode: str = "trace"
+    ring: int = 0
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
     delay: str | None = None
