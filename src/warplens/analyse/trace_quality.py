@@ -21,7 +21,7 @@ _SENTENCES = {
     "torn_payloads": "{} lost their payload",
     "unknown_regions": "{} refer to a region that the capture does not list",
     "clock_backward": "{} went slightly backward",
-    "damaged_records": "{} had a clock outside the lifetime of the warp (damaged memory) and are not shown",
+    "damaged_records": "{} had a clock outside the lifetime of the warp or impossible numbers and are not shown",
     "clock_ambiguous": "{} may contain a gap longer than the 32-bit clock; add anchors",
 }
 _NOUNS = {

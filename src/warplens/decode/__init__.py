@@ -22,8 +22,8 @@ from warplens.decode.launch_times import LaunchTimes, launch_times
 from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
-from warplens.decode.track_windows import TrackWindows
-from warplens.record.capture import CODE, FULL, Capture, Device, Launch
+from warplens.decode.track_windows import TrackWindows, plausible_pace
+from warplens.record.capture import BETWEEN, CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import Columns, LazyColumns
@@ -143,9 +143,10 @@ class _TrackAnchors:
         count = np.diff(self.plan.anchor_start)[tracks]
         inner = np.repeat(np.arange(len(tracks)), count)
         at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
-        ns, track = self.rows.anchor_ns[at], tracks[inner]
+        ns, clock, track = self.rows.anchor_ns[at], self.rows.anchor_clock[at], tracks[inner]
         good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
-        clocks = windows.start_clock[tracks], windows.exit_clock[done], self.rows.anchor_clock[at[good]]
+        good &= plausible_pace(clock - windows.start_clock[track], ns - windows.start_ns[track])
+        clocks = windows.start_clock[tracks], windows.exit_clock[done], clock[good]
         times = windows.start_ns[tracks], windows.exit_ns[done], ns[good]
         units = unit, unit[exited], unit[inner[good]]
         return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
@@ -230,16 +231,19 @@ def _launch_infos(
 
 
 def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
-    """What each launch says of itself. The code of its regions is kept once for launches of the same kernel."""
+    """What each launch says of itself. What it says of its regions is kept once for launches of the same kernel."""
     out = []
-    told: dict[str, Any] = {}
+    told: dict[tuple[str, str], Any] = {}
     for launch in launches:
         extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
-        if CODE in extra:
-            if told.get(launch.kernel) == extra[CODE]:
-                del extra[CODE]
-            else:
-                told[launch.kernel] = extra[CODE]
+        if BETWEEN in extra:
+            extra[BETWEEN] = sorted({launch.regions[own] for _, _, own in extra[BETWEEN]})
+        for key in (CODE, BETWEEN):
+            if key in extra:
+                if told.get((launch.kernel, key)) == extra[key]:
+                    del extra[key]
+                else:
+                    told[launch.kernel, key] = extra[key]
         out.append(extra)
     return out
 

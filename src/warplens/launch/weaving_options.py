@@ -30,4 +30,5 @@ def weaving(options: Options) -> Weaving:
         ring=ring,
         select=select,
         delay=delay,
+        between=options.marks.covers_gaps,
     )

@@ -14,14 +14,14 @@ Zeroed memory is a row without durations, so nothing has to be initialised. Dura
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.record.layout import MAX_REGION, MAX_SLOTS, SLOT_BYTES
+from warplens.record.layout import LIFETIME_BITS, MAX_REGION, MAX_SLOTS, SLOT_BYTES
 
 AGGREGATE = "aggregate"
 """Key in a launch's `extra`: its rows."""
@@ -130,6 +130,13 @@ def read_aggregates(layout: AggregateLayout, slots: npt.NDArray[np.uint8]) -> Ag
     return AggregateTracks(count, total, least, most, histogram)
 
 
+def adds_up(count: Int, total: Int, least: Int, most: Int) -> npt.NDArray[np.bool_]:
+    """Whether so many durations of `least` to `most` cycles can have each total."""
+    many = count.astype(np.float64)
+    within = (least >= 0) & (least <= most) & (least * many <= total) & (total <= most * many)
+    return np.asarray(within & (total >> LIFETIME_BITS == 0) & (count > 0) & (count >> LIFETIME_BITS == 0))
+
+
 def bucket_of(durations: npt.ArrayLike) -> Int:
     """The bucket of each duration."""
     cycles = np.asarray(durations, np.int64)
@@ -144,8 +151,3 @@ def bucket_starts() -> npt.NDArray[np.float64]:
     """The least duration of each bucket, and past the last one the end of the range."""
     bucket = np.arange(BUCKETS + 1)
     return np.asarray(2.0 ** (bucket // 4) * (4 + bucket % 4) / 4)
-
-
-def merge_histograms(histograms: Sequence[npt.NDArray[Any]]) -> Int:
-    """The sum of histograms."""
-    return np.asarray(np.sum(histograms, axis=0, dtype=np.int64)) if len(histograms) else np.zeros(BUCKETS, np.int64)

@@ -163,7 +163,8 @@ class Meta:
     with delays found (analyse/region_sensitivity.py), empty where there was none. `locations` has the source location
     of each region, and `kernel_locations` the same for each kernel, as regions of several kernels may share a name.
     `source_hashes` are hashes of the source files at the time of recording. `verification` says where the regions are
-    in the machine code, by the name that a launch's `extra` gives its machine code. `rank_notes` is what each rank
+    in the machine code, by the name that a launch's `extra` gives its machine code. `pc_samples` is what was sampled of
+    it while the profile ran (sass/pc_samples.py), empty without `stalls=True`. `rank_notes` is what each rank
     noted of its clocks and collectives (record/rank_notes.py), `rank_clocks` what became of that when the ranks were
     put on one time axis (trace/rank_clocks.py).
     """
@@ -179,6 +180,7 @@ class Meta:
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     verification: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sensitivity: Mapping[str, Any] = field(default_factory=dict)
+    pc_samples: Mapping[str, Any] = field(default_factory=dict)
     rank_notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rank_clocks: Mapping[str, Any] = field(default_factory=dict)
     producer: str = "warplens"

@@ -23,7 +23,7 @@ from warplens.record.layout import HEADER_BYTES, Kind, TrackState
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN, parse_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
-from warplens.weave.plain_body import append_plain_body, copy_of, dispatch, selects_blocks
+from warplens.weave.plain_body import PlainCopies
 from warplens.weave.record_ring import CLOCK, RecordRing
 from warplens.weave.region_paths import RegionPath, open_at, region_paths
 from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
@@ -49,7 +49,7 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
     entries: dict[str, int] = {}
     threads: dict[str, int] = {}
     layouts: dict[str, AggregateLayout] = {}
-    originals = {one.name: one for one in (plain or module.copy()).entries}
+    copies = PlainCopies(module, how, plain)
     for function in module.functions:
         if function.body is None:
             continue
@@ -69,15 +69,10 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
         entries[function.name] = len(sketch.sites)
         if "reqntid" in function.performance:
             threads[function.name] = math.prod(function.performance["reqntid"])
-        copied: list[Node] | None = None
-        if how.plain_copy and selects_blocks(how.select) and function.name in originals:
-            copied = copy_of(originals[function.name].body or [])
         kernel = _AggregateKernel(function, sketch, buffer, how, numbers)
         kernel.weave()
         layouts[function.name] = kernel.layout
-        if copied is not None:
-            insert_opening(function, dispatch(function, how.select))
-            append_plain_body(function, copied)
+        copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:
         first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
         module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {buffer.name};"))
