@@ -213,6 +213,8 @@ def test_the_order_of_candidates_of_the_other_front_ends() -> None:
     assert list(intercepted_candidates(now, 64, aligned=True)) == [
         Candidate(now), Candidate(fewer), Candidate(fewer, 64)
     ]  # fmt: skip
+    sums = Weaving(mode="aggregate")
+    assert all(candidate.how.aligned for candidate in intercepted_candidates(sums, 64, aligned=True))
     assert list(module_candidates(how)) == [
         Candidate(how), Candidate(Weaving(keep=0)), Candidate(Weaving(keep=0, join=False))
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from warplens.trace.columns import combined
+from warplens.trace.joined_column import combined
 from warplens.trace.model import Trace
 
 PRODUCER, CONSUMER, PEER = "producer", "consumer", "peer"

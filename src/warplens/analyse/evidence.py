@@ -32,6 +32,7 @@ from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.ramp import RAMP
+from warplens.analyse.region_cells import region_mask
 from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import ROLES
@@ -181,14 +182,13 @@ class Evidence:
     def spans_in(self, regions: Sequence[str]) -> Int:
         """The rows of the spans of `regions` in this variant."""
         lives = self.lives
-        rows = lives.rows_of(np.flatnonzero(lives.tracks_of(self.label)))
-        chosen = np.isin(np.arange(len(lives.regions)), [lives.regions.index(region) for region in regions])
-        return rows[chosen[lives.region[rows]] & lives.is_span[rows]]
+        return lives.spans_in(lives.tracks_of(self.label), region_mask(lives.regions, regions))
 
     def cycles_in(self, regions: Sequence[str]) -> Float:
         """Of each track of the trace, the cycles in `regions` of this variant."""
-        lives, rows = self.lives, self.spans_in(regions)
-        return np.bincount(lives.of_row[rows], weights=lives.own[rows], minlength=len(lives)).astype(np.float64)
+        cells = self.lives.cells
+        found = cells.by_track(cells.own, region_mask(self.lives.regions, regions), len(self.lives))
+        return found * self.lives.tracks_of(self.label)
 
     def over_blocks(self, values: Any) -> Spread:
         return spread(values, "blocks")

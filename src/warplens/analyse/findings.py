@@ -29,8 +29,10 @@ from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.rank_hangs import rank_findings
+from warplens.analyse.region_counters import RegionCounters
 from warplens.analyse.region_purity import RegionPurity, region_purity
 from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
 from warplens.analyse.waves import WAVES
@@ -118,6 +120,8 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
         judged += [_sized(one, evidence, share) for one in _judge(evidence)]
     pure = region_purity(answers.trace)
     judged = [_with_caution(one, pure) for one in judged]
+    stalls = [*(given or KnownFacts()).counters, *sampled_stalls(answers.trace).regions]
+    judged = [_with_stalls(one, stalls) for one in judged]
     supported = [one for one in judged if one.verdict == SUPPORTED]
     return Findings(
         (
@@ -138,6 +142,15 @@ def _with_caution(one: Finding, pure: Mapping[tuple[str, str], RegionPurity]) ->
         return replace(one, consequences=below) if below else one
     evidence = {**one.evidence, "purity": found.purity, "complete": found.complete}
     return replace(one, evidence=evidence, caution=found.caution, consequences=below)
+
+
+def _with_stalls(one: Finding, counters: Sequence[RegionCounters]) -> Finding:
+    """A finding about a region, with what its warps were stalled by where that was sampled; so are its consequences."""
+    below = tuple(_with_stalls(each, counters) for each in one.consequences)
+    found = next((each.evidence for each in counters if one.is_about(each.kernel, each.region)), {})
+    # The reason comes first, because views show only the first numbers.
+    first = {name: found[name] for name in ("stalled_by", "stall_share") if name in found}
+    return replace(one, evidence={**first, **one.evidence, **found}, consequences=below) if found or below else one
 
 
 def _judge(evidence: Evidence) -> list[Finding]:

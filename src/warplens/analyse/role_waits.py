@@ -77,9 +77,10 @@ def _duties(trace: Trace) -> dict[tuple[str, int], WarpDuty]:
 def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> Float:
     """Cycles that the warps of each role spend in each region that waits."""
     many = len(lives.regions)
-    rows = np.flatnonzero(waiting[lives.region] & lives.is_span)
-    key = role[lives.of_row[rows]] * many + lives.region[rows]
-    found: Float = np.bincount(key, weights=lives.own[rows], minlength=roles * many).astype(np.float64)
+    cells = lives.cells
+    here = waiting[cells.region]
+    key = role[cells.track[here]] * many + cells.region[here]
+    found: Float = np.bincount(key, weights=cells.own[here], minlength=roles * many).astype(np.float64)
     return found.reshape(roles, many)
 
 

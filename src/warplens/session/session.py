@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
@@ -16,7 +17,8 @@ from warplens.launch.collected_run import CollectedRun, PendingLaunch
 from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
-from warplens.launch.thinning import sample_step
+from warplens.launch.stall_sampling import StallSampling
+from warplens.launch.thinning import sample_of
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
 from warplens.launch.woven import WovenKernel
@@ -57,6 +59,8 @@ class Session:
     def reset(self) -> None:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
+        if self.options.stalls and self.enabled:
+            self.run.stalls = StallSampling(self.run.note)
         self.timings = Timings()
         window = Window.of(self.options)
         self.variants = Variants(self.options, TIMED_LAUNCHES, None if window.is_always_open else window.open)
@@ -105,7 +109,7 @@ class Session:
     def put_on_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
         """Let the overhead budget, if there is one, decide about a variant whose front end can weave it anew."""
         if self.budget is not None and not variant.tried and variant.trial is None:
-            variant.settled, variant.sample_step = False, sample_step(select, grid)
+            variant.settled, variant.sample = False, sample_of(select, grid)
 
     def launch(
         self,
@@ -166,6 +170,8 @@ class Session:
 
         `with launch as pointer:` launches the woven kernel. `code` is given for a launch that is captured.
         """
+        if kernel.select.flat and math.prod(grid[1:]) > 1:
+            return None  # of a kernel with very many grids, some share a variant
         if code is not None:
             return self.replays.captured(kernel, variant, grid, stream, code)
         return self.buffers.lend(kernel, variant, grid, stream, ahead=self._ahead(variant))
@@ -217,6 +223,8 @@ class Session:
         with _relaxed():
             self.buffers.end_threads()
             launches, problems = self.run.collect()
+            if self.run.stalls is not None:
+                self.run.stalls.pause(wait=False)
             launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()
             for one in self.run.unmarked:
@@ -317,9 +325,13 @@ class Session:
         running = stack.check_free()
         if running is not None:
             running.pause()
+            if running.run.stalls is not None:
+                running.run.stalls.pause()
             running._gave_way = True
             self._interrupted = running
         stack.push(self)
+        if self.run.stalls is not None:
+            self.run.stalls.resume()
         try:
             self._start_front_ends()
         except BaseException:
@@ -337,6 +349,8 @@ class Session:
             self._stops.pop()()
         interrupted, self._interrupted = self._interrupted, None
         if interrupted is not None:
+            if self.run.stalls is not None:
+                self.run.stalls.pause()
             interrupted.resume()
 
 

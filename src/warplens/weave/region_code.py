@@ -10,6 +10,7 @@ from warplens.ptx.lane_accesses import ACCESSES, LaneAccess, accessed_address, l
 from warplens.ptx.lane_values import LANES, LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
+from warplens.weave.code_between import CodeBetween
 from warplens.weave.mark_comments import parse_mark
 from warplens.weave.polling_loops import find_loops
 
@@ -33,20 +34,23 @@ _known: OrderedDict[tuple[str, str], dict[str, Counts]] = OrderedDict()
 _MOST_KNOWN = 32
 
 
-def region_code(function: Function, numbers: Mapping[str, int]) -> dict[str, Counts]:
+def region_code(
+    function: Function, numbers: Mapping[str, int], between: Sequence[CodeBetween] = ()
+) -> dict[str, Counts]:
     """Counts for each region by its number, and for the code outside all regions (`""`).
 
-    An instruction counts for the innermost region that is open where it stands in the text.
+    An instruction counts for the innermost region that is open where it stands in the text, and code in `between` for
+    every region that it is part of.
     """
     key = function.text(), repr(sorted(numbers.items()))
     if key not in _known:
-        _known[key] = _of_function(function, numbers)
+        _known[key] = _of_function(function, numbers, between)
         if len(_known) > _MOST_KNOWN:
             _known.popitem(last=False)
     return _known[key]
 
 
-def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Counts]:
+def _of_function(function: Function, numbers: Mapping[str, int], between: Sequence[CodeBetween]) -> dict[str, Counts]:
     nodes = list(function.walk())
     if len(nodes) > _LARGEST:
         return {}
@@ -59,22 +63,26 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
     open_: list[str] = []
     depths = [0]
     begins: Counter[str] = Counter()
-    name, instructions = OUTSIDE, 0
+    name, unmarked = OUTSIDE, _unmarked(numbers, between)
+    outermost = {str(numbers[one.name]): min((loops.depths[at] for at in one.nodes), default=0) for one in between}
     for at, node in enumerate(nodes):
+        names = unmarked.get(at) or (name,)
         if polled := loops.waits.get(at):
-            found.setdefault(name, {})[polled] = found.get(name, {}).get(polled, 0) + 1
+            for one in names:
+                _add(found, one, polled)
         if isinstance(node, Instruction):
-            instructions += 1
-            if node.opcode in _COUNTED:
-                access = lane_access(node, values)
-                counts = found.setdefault(name, {})
-                _count(counts, node, access)
-                if moved := _moved_bytes(node, access):
-                    counts["moved_bytes"] = counts.get("moved_bytes", 0) + moved
-                    if loops.depths[at] > depths[-1]:
-                        counts["repeats"] = 1
+            access = lane_access(node, values) if node.opcode in _COUNTED else None
+            moved = _moved_bytes(node, access) if node.opcode in _COUNTED else 0
+            for one in names:
+                _add(found, one, "instructions")
+                if node.opcode in _COUNTED:
+                    _count(found[one], node, access)
+                if moved:
+                    found[one]["moved_bytes"] = found[one].get("moved_bytes", 0) + moved
+                    if loops.depths[at] > outermost.get(one, depths[-1]):
+                        found[one]["repeats"] = 1
                 if access is not None:
-                    accesses.setdefault(name, []).append((loops.depths[at], access))
+                    accesses.setdefault(one, []).append((loops.depths[at], access))
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None and mark.kind is Kind.BEGIN:
@@ -85,9 +93,7 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
                 del open_[len(open_) - 1 - open_[::-1].index(mark.name) :]
                 del depths[len(open_) + 1 :]
             if mark is not None:
-                _add(found, name, instructions)
-                name, instructions = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE, 0
-    _add(found, name, instructions)
+                name = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE
     for name, counts in found.items():
         if "moved_bytes" in counts:  # an instance of a region with several places runs one of them
             counts["moved_bytes"] /= max(begins[name], 1)
@@ -112,10 +118,18 @@ def _describe(counts: Counts, accesses: Sequence[LaneAccess]) -> None:
             counts[key] = round(wasted, 2)
 
 
-def _add(found: dict[str, Counts], name: str, instructions: int) -> None:
-    if instructions:
-        counts = found.setdefault(name, {})
-        counts["instructions"] = counts.get("instructions", 0) + instructions
+def _unmarked(numbers: Mapping[str, int], between: Sequence[CodeBetween]) -> dict[int, tuple[str, ...]]:
+    """By place among the nodes, the numbers of the regions between others that an instruction is part of."""
+    found: dict[int, dict[str, None]] = {}
+    for one in between:
+        for at in one.nodes:
+            found.setdefault(at, {})[str(numbers[one.name])] = None
+    return {at: tuple(names) for at, names in found.items()}
+
+
+def _add(found: dict[str, Counts], name: str, what: str) -> None:
+    counts = found.setdefault(name, {})
+    counts[what] = counts.get(what, 0) + 1
 
 
 def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None:

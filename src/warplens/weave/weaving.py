@@ -65,7 +65,7 @@ class Selection:
     """Which warps of which blocks record a track.
 
     `blocks` is (start, stop, step) over the linear block index, `listed` lists individual blocks; at most one of the
-    two is given.
+    two is given. With `flat`, the kernel is only launched with grids of one row, in which %ctaid.x is that index.
     """
 
     granularity: str = "warp"
@@ -73,6 +73,7 @@ class Selection:
     blocks: tuple[int, int, int] | None = None
     listed: tuple[int, ...] | None = None
     sms: tuple[int, ...] | None = None
+    flat: bool = False
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITY:
@@ -133,6 +134,7 @@ class Weaving:
     pair:       write two neighbouring records with one 16-byte store where their alignment is certain
     pin:        keep the pointer in fixed registers, which saves a copy per block and may cost a register
     constants:  build the constants of a region's fmas before the region begins (see early_constants.py)
+    early:      compute addresses before the wait that precedes a mark (see early_addresses.py)
     aligned:    promise that the kernel is only launched with blocks whose x size is a multiple of 32
     join:       let chains of blocks share a spread store
     limit:      limit the registers of the woven kernel to a few more than the plain one has (see fit/register_limit.py)
@@ -141,7 +143,9 @@ class Weaving:
                 without marks in loops, and regardless of `full`, since nothing can fill up
     plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
     omit:       regions whose marks are left out
+    between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
+    ring:       with `aggregate`, also keep this many latest records, rounded up to a power of two
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
 
@@ -153,6 +157,7 @@ class Weaving:
     pair: bool = True
     pin: bool = True
     constants: bool = True
+    early: bool = True
     aligned: bool = False
     join: bool = True
     limit: bool = True
@@ -160,7 +165,9 @@ class Weaving:
     fixed: bool = False
     plain_copy: bool = False
     omit: tuple[str, ...] = ()
+    between: bool = False
     mode: str = "trace"
+    ring: int = 0
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
     delay: str | None = None

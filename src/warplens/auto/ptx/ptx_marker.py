@@ -127,7 +127,7 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
     cuts |= {gap for region in lines for gap in region.gaps}
     found += lines + list(Operations(code, auto.classes, cuts, claimed).find())
-    if auto.wants("work") and not auto.wants("lines"):
+    if auto.covers_gaps:
         marks = code.cuts | {gap for region in found for gap in region.gaps}
         found += whole_loops(code, [loop for loop in working if _has_no_mark(code, loop, marks)])
     return found
