@@ -79,8 +79,11 @@ def _classes() -> tuple[Any, Any]:
             self.launches = launches
             self.kernel = PlainKernel(symbol, plain.ptr, functools.partial(_ptx, symbol, made))
             self.known: dict[Any, KnownLaunch] = {}
-            self.done_grid = self.done_block = self.done_shared = self.done = None
-            """The shape and the variant of the latest launch of which nothing more is recorded."""
+            # The variant and the shape of the latest launch of which nothing more is recorded.
+            self.done: Any = None
+            self.done_grid: Any = None
+            self.done_block: Any = None
+            self.done_shared: Any = None
 
         def __call__(
             self,
