@@ -149,7 +149,7 @@ def _with_stalls(one: Finding, counters: Sequence[RegionCounters]) -> Finding:
     below = tuple(_with_stalls(each, counters) for each in one.consequences)
     found = next((each.evidence for each in counters if one.is_about(each.kernel, each.region)), {})
     # The reason comes first, because views show only the first numbers.
-    first = {name: found[name] for name in ("stalled_by", "stall_share") if name in found}
+    first: dict[str, Any] = {name: found[name] for name in ("stalled_by", "stall_share") if name in found}
     return replace(one, evidence={**first, **one.evidence, **found}, consequences=below) if found or below else one
 
 
