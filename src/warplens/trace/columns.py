@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError
+from warplens.text import one_line
 from warplens.trace import checksums
 from warplens.trace.arrays import numpy_dtype, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
@@ -122,6 +123,8 @@ class ParquetColumns:
         self._groups = groups
         self._checks = ColumnChecks(file.path, rows, meta)
         self.rows = rows
+        self._went_through: set[str] = set()
+        """The columns of which all blocks were checked."""
 
     @property
     def checked(self) -> bool:
@@ -187,9 +190,11 @@ class ParquetColumns:
             table = self._table(names, batch)
             block = {name: combined(self._cast(table, name)) for name in names}
             del table
-            self._checks.add_block(block, first)
+            new = [name for name in names if name not in self._went_through]
+            self._checks.add_block({name: block[name] for name in new}, first)
             yield first, {name: to_numpy(array) for name, array in block.items()}
             first += sum(self._file.metadata.row_group(group).num_rows for group in batch)
+        self._went_through.update(names)
 
     @property
     def has_blocks(self) -> bool:
@@ -239,10 +244,26 @@ class ParquetColumns:
         column = table.column(name)
         try:
             # The first cast of a process imports pyarrow.compute, which takes longer than reading a small trace.
-            return column if column.type == _TYPES[name] else column.cast(_TYPES[name])
+            return _of_one_line(column if column.type == _TYPES[name] else column.cast(_TYPES[name]))
         except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
             problem = f"is {str(column.type)[:60]}, expected {_TYPES[name]} ({_first_line(error)})"
             raise CaptureError(self._file.path, f"column {name}", problem, REMEDY) from None
+
+
+def _of_one_line(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of names without line breaks in them; any other column as it is."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return pa.chunked_array([_names_of_one_line(chunk) for chunk in column.chunks], column.type)
+
+
+def _names_of_one_line(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
+    try:
+        names = chunk.dictionary.to_pylist()
+    except UnicodeDecodeError:
+        return chunk  # the checks of the column say so
+    safe = [name if name is None else one_line(name) for name in names]
+    return chunk if safe == names else pa.DictionaryArray.from_arrays(chunk.indices, pa.array(safe, pa.string()))
 
 
 def _first_line(error: BaseException) -> str:

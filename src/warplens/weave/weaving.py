@@ -65,7 +65,7 @@ class Selection:
     """Which warps of which blocks record a track.
 
     `blocks` is (start, stop, step) over the linear block index, `listed` lists individual blocks; at most one of the
-    two is given.
+    two is given. With `flat`, the kernel is only launched with grids of one row, in which %ctaid.x is that index.
     """
 
     granularity: str = "warp"
@@ -73,6 +73,7 @@ class Selection:
     blocks: tuple[int, int, int] | None = None
     listed: tuple[int, ...] | None = None
     sms: tuple[int, ...] | None = None
+    flat: bool = False
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITY:
