@@ -11,6 +11,7 @@ from tests.support.builders import Span, make_trace
 from warplens.analyse.findings import findings
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.ncu import match_kernel, parse_ncu
+from warplens.analyse.ncu_source import parse_source_pages
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
 from warplens.runner.nsight_compute import ncu_command, read_ncu
@@ -158,3 +159,21 @@ def test_a_metric_that_is_no_number_is_not_collected() -> None:
     (kernel,) = parse_ncu(raw_page().replace('"31.5"', '"nan"').replace('"6.0"', '"inf"'))
     assert kernel.compute is None
     assert sum(kernel.stalls.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ('"Metric Name""ID","Kernel Name"\n"m","k"\n', "has no column ID"),
+        ('"ID","Kernel Name","Metric Name"\n"0","' + "x" * 140_000 + '","m"\n', "field larger than"),
+    ],
+)
+def test_a_header_without_the_kernel_and_endless_cells_are_one_error(page: str, said: str) -> None:
+    with pytest.raises(WarplensError, match=said):
+        parse_ncu(page)
+
+
+def test_a_source_page_with_an_endless_cell_is_one_error() -> None:
+    page = '"Kernel Name","k"\n"Address","Source","Instructions Executed"\n"0x0","' + "x" * 140_000 + '","1"\n'
+    with pytest.raises(WarplensError, match="not a CSV page of Nsight Compute: field larger than"):
+        parse_source_pages(page)

@@ -156,6 +156,7 @@ def test_intervals_that_no_line_meets_are_missed_least() -> None:
         (b"{", "not readable JSON"),
         (b"[]", "traceEvents: is missing"),
         (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "name": "x"}]}', "cannot be read"),
+        (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "name": "x", "args": [1]}]}', "cannot be read"),
         (gzip.compress(b'{"traceEvents": []}', mtime=0), "no GPU kernel"),
         (b"\x1f\x8b\x00", "not readable JSON"),
     ],

@@ -39,3 +39,12 @@ def test_the_command_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["stats", str(tmp_path / "t.warplens"), "--json"]) == 0
     values = json.loads(capsys.readouterr().out)["values"]
     assert {one["name"] for one in values} == {"sum", "tick"}
+
+
+def test_values_whose_squares_and_sums_do_not_fit_a_double_have_statistics() -> None:
+    values = (1.5e308, 1.5e308, -1.5e308, 1.5e308)
+    spans = [Span("work", 0, 1000), *(Span("sum", at, kind="value", value=one) for at, one in enumerate(values))]
+    (one,) = make_trace(spans).stats().values
+    assert (one.min, one.max, one.p50) == (-1.5e308, 1.5e308, 1.5e308)
+    assert one.mean == pytest.approx(0.75e308)
+    assert one.std == pytest.approx(1.5e308 * 0.75**0.5)

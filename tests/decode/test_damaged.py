@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.track_programs import Program, both, capture_of, expected, programs, rows_of, write
+import warplens as wl
+from tests.support.nested_ptx import NESTED
+from tests.support.simulated_trace import traced
+from tests.support.track_programs import Program, both, capture_of, expected, ns_of, programs, rows_of, write
 from warplens.analyse.trace_quality import warnings_of
 from warplens.decode import decode
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES
+from warplens.record.barrier_words import BarrierWord, Operation
+from warplens.record.capture import Capture
+from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, Kind
+from warplens.record.track_writer import TrackWriter
+from warplens.simulate import GlobalMemory
 from warplens.trace.model import Trace
+from warplens.weave.weaving import Weaving
 
 
 def set_clock(track: np.ndarray, slot: int, clock: int) -> None:
@@ -92,3 +102,82 @@ def test_a_wrong_clock_in_one_track_leaves_the_others_as_they_were(data: st.Data
         assert rows_of(trace, i) == expected(several[i])
     parent, of = trace.numpy("parent"), trace.numpy("track")
     assert (of[parent[parent >= 0]] == of[parent >= 0]).all()
+
+
+def saved(trace: Trace, folder: Path) -> Trace:
+    """The trace as its file gives it back, with every column checked."""
+    read = wl.load(trace.save(folder / "t.warplens"))  # before its columns are asked for
+    assert read.spans.equals(trace.spans)
+    return read
+
+
+def test_regions_that_overlap_can_be_saved_and_read_back(tmp_path: Path) -> None:
+    writer = TrackWriter(16)
+    writer.start(1000, ns_of(1000))
+    for kind, region, clock in (
+        (Kind.BEGIN, 1, 1010), (Kind.BEGIN, 2, 1020), (Kind.END, 1, 1030), (Kind.INSTANT, 7, 1040), (Kind.END, 2, 1050),
+    ):  # fmt: skip
+        writer.record(kind, region, clock)
+    writer.exit(1060, ns_of(1060))
+    trace = both(capture_of([writer.to_bytes()], 16))
+    assert trace.meta.losses.mismatched_ends == 1
+    rows = [(row["region"], row["depth"], row["parent"]) for row in saved(trace, tmp_path).spans.to_pylist()]
+    assert rows == [("load", 0, -1), ("mma", 1, 0), ("wait", 1, 1)], "the region around the instant had ended"
+
+
+def test_a_trace_whose_first_warps_have_no_rows_can_be_saved(tmp_path: Path) -> None:
+    program = Program(16, steps=[("instant", 1, 10)])
+    tracks = [write(program, warp=warp) for warp in range(3)]
+    for track in tracks[:2]:
+        set_clock(track, 0, 0xC0000000)
+    trace = decode(capture_of(tracks, 16))
+    assert trace.meta.losses.damaged_records == 2
+    assert saved(trace, tmp_path).numpy("track").tolist() == [2]
+
+
+@pytest.mark.parametrize("field", ["exit_clock", "exit_ns"])
+def test_a_warp_does_not_live_for_years(field: str, tmp_path: Path) -> None:
+    program = Program(16, steps=[("begin", 1, 10)])
+    tracks = [write(program, warp=warp) for warp in range(2)]
+    header = tracks[0][:HEADER_BYTES].view(HEADER)
+    header["exit_clock"] += 1 << 56
+    if field == "exit_ns":
+        header["exit_ns"] += 1 << 56
+    trace = both(capture_of(tracks, 16))
+    assert trace.meta.losses.tracks_invalid == 1
+    assert saved(trace, tmp_path).numpy("warp").tolist() == [1]
+
+
+def test_an_anchor_at_a_time_that_no_clock_can_reach_is_left_out(tmp_path: Path) -> None:
+    writer = TrackWriter(16)
+    writer.start(1000, ns_of(1000))
+    writer.anchor(1100, ns_of(1100) + (1 << 60))
+    writer.record(Kind.BEGIN, 1, 1_000_000)
+    writer.record(Kind.INSTANT, 2, 2_000_000)
+    trace = both(capture_of([writer.to_bytes()], 16))
+    assert trace.meta.losses.tracks_without_exit == 1
+    assert saved(trace, tmp_path).numpy("dur_ns").tolist() == [1_000_000, 0]
+
+
+def test_a_damaged_barrier_word_is_counted_and_not_shown(tmp_path: Path) -> None:
+    writer = TrackWriter(16)
+    writer.start(1000, ns_of(1000))
+    writer.barrier(1, 1100, BarrierWord(Operation.ARRIVE, 64))
+    writer.barrier(2, 1200, BarrierWord(Operation.ARRIVE, 64))
+    writer.exit(1300, ns_of(1300))
+    track = writer.to_bytes()
+    track[HEADER_BYTES : HEADER_BYTES + SLOT_BYTES] = 0xFF
+    trace = both(capture_of([track], 16))
+    assert trace.meta.losses.damaged_records == 1
+    assert saved(trace, tmp_path).spans["region"].to_pylist() == ["mma"]
+
+
+def test_statistics_of_a_warp_that_do_not_add_up_are_counted_and_not_shown(tmp_path: Path) -> None:
+    memory = GlobalMemory(1 << 20)
+    out = memory.alloc(4)
+    whole, launch = traced(NESTED, "nested", (1, 1, 1), (64, 1, 1), [out, 3], Weaving(mode="aggregate"), memory)
+    assert not whole.meta.losses.damaged_records
+    launch.raw[HEADER_BYTES + 6] = 0xFF  # the total of the first row of the first warp
+    trace = both(Capture([launch]))
+    assert trace.meta.losses.damaged_records == 1
+    assert len(saved(trace, tmp_path)) == len(whole) - 1

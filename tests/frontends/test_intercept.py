@@ -19,15 +19,18 @@ import pytest
 
 import warplens as wl
 from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
+from tests.support.golden_ptx import GOLDEN
 from tests.support.vector_add_launch import BLOCK, GRID, PTX, Data
+from warplens.auto.rules import Auto
 from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core, cupy, numba, registry
 from warplens.frontends.intercept import frontend
-from warplens.frontends.intercept.woven_module import Unavailable, source_name, variables_of
+from warplens.frontends.intercept.woven_module import Unavailable, marked_text, source_name, variables_of
 from warplens.launch.timing import Timings
 from warplens.ptx import tree
 from warplens.session import Session, stack
 from warplens.trace.schema import LIFE
+from warplens.weave.weaving import Weaving
 
 
 @pytest.fixture(name="gpu")
@@ -447,6 +450,14 @@ def test_module_variables_are_shared_or_refused() -> None:
     assert shared(".visible .global .align 4 .u32 counter;", "mov.u32 %r1, 1;") == ()
     with pytest.raises(Unavailable, match="keeps the variable counter.*PTX line 8 may write it"):
         shared(".visible .global .align 4 .u32 counter;", "atom.global.add.u32 %r1, [counter], 1;")
+
+
+def test_a_twin_is_woven_without_the_other_kernels_of_its_module() -> None:
+    text = (GOLDEN / "nvcc_kernels.ptx").read_text()
+    names = [entry.name for entry in tree.parse(text).entries]
+    woven, _, _ = marked_text(text, names[0], Auto.of(True), Weaving())
+    assert len(names) > 3
+    assert [entry.name for entry in tree.parse(woven.text).entries] == names[:1]
 
 
 def test_made_up_file_names_become_the_kernels() -> None:

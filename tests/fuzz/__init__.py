@@ -1,1 +1,1 @@
-"""Fuzz targets: one module each, with `run(cases, seed)`. Run one with `python -m tests.fuzz TARGET`."""
+"""Fuzz targets: one module each, with `case(draw, folder)`. Run one with `python -m tests.fuzz TARGET`."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 import time
 from importlib import import_module
+
+from tests.fuzz.harness import run_cases
 
 TARGETS = ("captures", "ncu", "ptx", "torch", "traces")
 
@@ -13,12 +17,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--cases", type=int, default=1000, help="number of cases [default: 1000]")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the first case [default: 1]")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the cases [default: 1]")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case [default: 0]")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after this time [default: no limit]")
     options = parser.parse_args()
     started = time.monotonic()
-    import_module(f"tests.fuzz.{options.target}").run(options.cases, options.seed)
+    case = import_module(f"tests.fuzz.{options.target}").case
+    outcome = run_cases(case, options.cases, options.seed, first=options.first, seconds=options.seconds)
     seconds = time.monotonic() - started
-    print(f"{options.target}: {options.cases:,} cases from seed {options.seed} passed in {seconds:.1f} s")
+    names = f"{options.seed}:{options.first} to {options.seed}:{options.first + outcome.cases - 1}"
+    print(f"{options.target}: {outcome.cases:,} cases, {names}, {outcome.failed:,} failed, in {seconds:.1f} s")
+    if outcome.failed:
+        sys.exit("\n\n".join(outcome.kinds.values()))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import faulthandler
+import math
+import os
 import random
 import resource
 import sys
 import tempfile
+import time
 import traceback
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import pyarrow as pa
 
 from warplens.errors import WarplensError
 
@@ -17,49 +24,62 @@ _SECONDS = 30
 """A case that takes longer ends the process with the traceback of every thread."""
 _MEMORY = 3 << 30
 """Address space for libraries, threads and at most a gigabyte of data; more is a MemoryError, which is a failure."""
-_SHOWN = 10
-
 Case = Callable[[random.Random, Path], None]
 
 
-class FuzzFailure(AssertionError):
-    """Cases that ended in anything but a WarplensError."""
+@dataclass
+class Outcome:
+    """How many cases were run, and the first failure of each kind."""
+
+    cases: int = 0
+    failed: int = 0
+    kinds: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, problem: str | None) -> None:
+        self.cases += 1
+        if problem is None:
+            return
+        self.failed += 1
+        *_, where, _, what = ["", "", "", *problem.splitlines()]
+        if self.kinds.setdefault(what[:80] + where[:120], f"case {name}\n{problem}").startswith(f"case {name}\n"):
+            print(f"case {name} failed: {what}", file=sys.stderr, flush=True)
 
 
-def run_cases(case: Case, cases: int, seed: int) -> None:
-    """Run cases with seeds of their own, `SEED:0` onwards, and raise one error with each kind of failure once."""
-    failures: dict[str, str] = {}
-    counts: dict[str, int] = {}
+def run_cases(case: Case, cases: int, seed: int, *, first: int = 0, seconds: float = math.inf) -> Outcome:
+    """Run cases with seeds of their own, `SEED:FIRST` onwards, for at most these seconds.
+
+    Everything runs on one thread and in a folder in memory, so that a small case takes what its own code takes.
+    """
+    outcome, began, armed = Outcome(), time.monotonic(), -math.inf
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_used() + _MEMORY, hard))
+    pa.set_cpu_count(1)
+    warnings.simplefilter("error", RuntimeWarning)  # numpy warns where a number came out wrong
+    in_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     try:
-        with tempfile.TemporaryDirectory(prefix="warplens-fuzz-") as folder:
-            for number in range(cases):
-                problem = _outcome(case, f"{seed}:{number}", Path(folder))
-                if problem:
-                    kind = problem.splitlines()[-1][:80] + problem.splitlines()[-3][:120]
-                    if kind not in failures:
-                        print(f"case {seed}:{number} failed: {problem.splitlines()[-1]}", file=sys.stderr, flush=True)
-                    failures.setdefault(kind, f"case {seed}:{number}\n{problem}")
-                    counts[kind] = counts.get(kind, 0) + 1
+        with tempfile.TemporaryDirectory(prefix="warplens-fuzz-", dir=in_memory) as folder:
+            for number in range(first, first + cases):
+                now = time.monotonic()
+                if now - began > seconds:
+                    break
+                if now - armed > 1:  # arming starts a thread, which takes longer than a small case
+                    faulthandler.dump_traceback_later(_SECONDS, exit=True, file=sys.__stderr__)
+                    armed = now
+                outcome.add(f"{seed}:{number}", _problem(case, f"{seed}:{number}", Path(folder)))
     finally:
+        faulthandler.cancel_dump_traceback_later()
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    if failures:
-        shown = "\n\n".join(f"{counts[kind]} times, first {text}" for kind, text in list(failures.items())[:_SHOWN])
-        raise FuzzFailure(f"{sum(counts.values())} of {cases} cases failed, {len(failures)} kinds:\n{shown}")
+    return outcome
 
 
-def _outcome(case: Case, name: str, folder: Path) -> str | None:
+def _problem(case: Case, name: str, folder: Path) -> str | None:
     """The traceback of a case that failed."""
-    faulthandler.dump_traceback_later(_SECONDS, exit=True, file=sys.__stderr__)
     try:
         case(random.Random(name), folder)
     except WarplensError:
         return None
     except Exception:
         return traceback.format_exc(limit=-6)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
     return None
 
 

@@ -7,7 +7,6 @@ import random
 import re
 from pathlib import Path
 
-from tests.fuzz.harness import run_cases
 from tests.support import large_ptx
 from tests.support.paths import GOLDEN
 from warplens.auto.ptx import mark_ptx
@@ -103,10 +102,6 @@ def run_case(random: random.Random) -> str:
     return "woven" if woven.entries else "nothing to weave"
 
 
-def run(cases: int, seed: int) -> None:
+def case(draw: random.Random, folder: Path) -> None:
     """Damage golden PTX; only a result or a PtxError may come out."""
-
-    def case(source: random.Random, folder: Path) -> None:
-        run_case(source)
-
-    run_cases(case, cases, seed)
+    run_case(draw)

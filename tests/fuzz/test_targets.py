@@ -18,4 +18,4 @@ def test_only_a_warplens_error_comes_out(target: str) -> None:
     command = [sys.executable, "-m", "tests.fuzz", target, "--cases", str(CASES[target]), "--seed", "7"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-6000:]
-    assert f"{CASES[target]:,} cases" in done.stdout
+    assert f"{CASES[target]:,} cases, 7:0 to 7:{CASES[target] - 1}, 0 failed" in done.stdout

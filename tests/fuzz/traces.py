@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 import warplens as wl
-from tests.fuzz.harness import damage, odd_document, run_cases
+from tests.fuzz.harness import damage, odd_document
+from tests.fuzz.small_captures import small_captures
 from tests.support.builders import Span, make_trace
 from tests.support.paths import GOLDEN
-from tests.support.synthetic_capture import make_capture
 from warplens.analyse.diff import diff
 from warplens.analyse.findings import findings
 from warplens.analyse.region_tree import region_tree
@@ -29,37 +29,19 @@ from warplens.trace.checksums import KEY
 from warplens.trace.io import METADATA_KEY
 from warplens.view import terminal
 
+_ROWS = 40
+"""Rows of golden traces whose tracks are kept."""
 _NUMBERS = (
-    0,
-    1,
-    -1,
-    2,
-    5,
-    31,
-    32,
-    64,
-    127,
-    1000,
-    32767,
-    -32768,
-    2**31 - 1,
-    -(2**31),
-    2**53,
-    2**62,
-    2**63 - 1,
-    -(2**63),
-)
+    0, 1, -1, 2, 5, 31, 32, 64, 127, 1000, 32767, -32768, 2**31 - 1, -(2**31), 2**53, 2**62, 2**63 - 1, -(2**63),
+)  # fmt: skip
+_FREE = ("region", "kernel", "value", "open", "dur_ns", "dur_cycles", "sm", "depth", "lane", "kind", "count")
 _FLOATS = (0.0, -0.0, 1e308, -1e308, float("nan"), float("inf"), 5e-324)
 _NAMES = ("", "a", "x" * 500, "\x1b[2J", "=1+1", "</script>", "wait", "span", "\u202e", "new\nline")
 _SUFFIXES = (".pftrace", ".json", ".json.gz", ".hatchet", ".csv", ".parquet", ".html", ".warplens")
 
 
-def run(cases: int, seed: int) -> None:
+def case(draw: random.Random, folder: Path) -> None:
     """Damage real trace files and use what loads."""
-    run_cases(_case, cases, seed)
-
-
-def _case(draw: random.Random, folder: Path) -> None:
     path = folder / "t.warplens"
     whole = draw.choice(_files())
     how = draw.randrange(10)
@@ -68,11 +50,11 @@ def _case(draw: random.Random, folder: Path) -> None:
     elif how < 4:
         path.write_bytes(damage(_plain(whole), draw))
     else:
-        table = pq.read_table(pa.BufferReader(whole))
-        document: Any = json.loads(table.schema.metadata[METADATA_KEY])
+        table, text = _parsed(whole)
+        document: Any = json.loads(text)
         if how < 8:
             for _ in range(draw.randint(1, 3)):
-                table = _odd_table(table, draw)
+                table = _other_contents(table, draw) if draw.random() < 0.6 else _odd_table(table, draw)
         if how >= 7:
             for _ in range(draw.randint(1, 3)):
                 document = odd_document(document, draw)
@@ -82,16 +64,27 @@ def _case(draw: random.Random, folder: Path) -> None:
 
 @cache
 def _files() -> list[bytes]:
-    """Small files of every kind of content; each case starts from one of them."""
-    small = sorted(GOLDEN.rglob("*.warplens"), key=lambda file: file.stat().st_size)[:6]
+    """Files of every kind of content, of few rows; each case starts from one of them."""
+    golden = sorted(GOLDEN.rglob("*.warplens"), key=lambda file: file.stat().st_size)[:6]
     made = [
         make_trace([Span("a", 0, 10), Span("b", 2, 3), Span("v", 20, kind="value", value=2.0)]),
         make_trace([Span("wait", at * 9, 8, block=at % 3, warp=at % 4, launch=at // 8) for at in range(24)]),
         make_trace([Span("a", 0, 10, rank=rank) for rank in range(3)]),
         make_trace([Span("tick", 5, kind="instant"), Span("x", 7, 0), Span("y", 8, 4, open=True)]),
-        decode(make_capture(300, blocks=4, warps=2, sms=2)),
+        *map(decode, small_captures()),
     ]
-    return [_bytes(trace) for trace in (*made, *map(wl.load, small))]
+    return [_bytes(trace) for trace in (*made, *map(_first_tracks, map(wl.load, golden)))]
+
+
+def _first_tracks(trace: wl.Trace) -> wl.Trace:
+    """The tracks of the first rows of a trace, with all that its document says about the whole."""
+    return trace.select(track=trace.numpy("track")[:_ROWS].tolist())
+
+
+@cache
+def _parsed(whole: bytes) -> tuple[pa.Table, str]:
+    table = pq.read_table(pa.BufferReader(whole))
+    return table, table.schema.metadata[METADATA_KEY].decode()
 
 
 def _bytes(trace: wl.Trace) -> bytes:
@@ -102,7 +95,7 @@ def _bytes(trace: wl.Trace) -> bytes:
 @cache
 def _plain(whole: bytes) -> bytes:
     """The file as an older warplens wrote it: without checksums."""
-    table = pq.read_table(pa.BufferReader(whole))
+    table, _ = _parsed(whole)
     kept = {key: value for key, value in table.schema.metadata.items() if key != KEY}
     out = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(kept), out)
@@ -132,7 +125,19 @@ def _odd_table(table: pa.Table, draw: random.Random) -> pa.Table:
     for _ in range(draw.choice((1, 1, 2, len(values)))):
         if values:
             values[draw.randrange(len(values))] = draw.choice((*odd, draw.choice(values), None))
-    kind = column.type
+    return _with_column(table, name, values)
+
+
+def _other_contents(table: pa.Table, draw: random.Random) -> pa.Table:
+    """One value replaced wherever it is, in a column that may hold nearly anything: most such files can be loaded."""
+    name = draw.choice([name for name in _FREE if name in table.column_names])
+    values = table.column(name).to_pylist()
+    old, new = draw.choice(values or [None]), draw.choice((*_odd_values(table.column(name).type)[:9], *values[:3]))
+    return _with_column(table, name, [new if value == old else value for value in values])
+
+
+def _with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    at, kind = table.schema.get_field_index(name), table.column(name).type
     try:
         if pa.types.is_dictionary(kind):
             return table.set_column(at, name, pa.array(values, kind.value_type).dictionary_encode())
@@ -163,8 +168,8 @@ def _use(trace: wl.Trace, draw: random.Random, folder: Path) -> None:
         lambda: [clock_line(trace), warnings_of(trace), repr(trace), trace._repr_html_()],
         lambda: _in_terminal(trace),
         lambda: diff(trace, trace).to_json(),
-        *(lambda suffix=suffix: trace.export(folder / f"o{suffix}") for suffix in _SUFFIXES[:-1]),
-        lambda: wl.load(trace.save(folder / "again.warplens")).spans,
+        *(lambda suffix=suffix: trace.export(folder / f"o{suffix}", force=True) for suffix in _SUFFIXES[:-1]),
+        lambda: wl.load(trace.save(folder / "again.warplens", force=True)).spans,
     ]
     for use in draw.sample(uses, 3):
         use()

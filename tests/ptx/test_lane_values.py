@@ -42,3 +42,16 @@ def test_instructions_that_no_address_depends_on_are_not_followed(monkeypatch: p
     assert {one.opcode for one in followed} == {"add"}
     assert len(followed) == 1
     assert len(list(function.instructions())) > 500
+
+
+def test_an_instruction_with_more_operands_than_usual_is_not_followed() -> None:
+    """As the minimum of three values, whose third operand numpy would take for its output."""
+    body = (
+        "\t.reg .b32 %r<4>; .reg .b64 %rd<4>;\n\tmov.u32 %r1, %tid.x;\n\tmin.s32 %r2, %r1, 7, 3;\n"
+        "\tor.b32 %r3, %r1, 1, 2;\n\tcvt.u64.u32 %rd1, %r2;\n\tst.global.u32 [%rd1], %r3;\n\tret;\n"
+    )
+    (function,) = parse(f".version 8.8\n.target sm_100\n.address_size 64\n.entry k()\n{{\n{body}}}\n").entries
+    values = LaneValues(function)
+    assert values.of("%r1").lanes is not None
+    assert values.of("%r2").lanes is None
+    assert values.of("%r3").lanes is None

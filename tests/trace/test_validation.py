@@ -212,3 +212,12 @@ def test_a_trace_can_be_pickled(tmp_path: Path) -> None:
         again = pickle.loads(pickle.dumps(trace))
         assert again.spans.equals(trace.spans)
         assert again.meta == trace.meta
+
+
+def test_a_parent_is_a_span(tmp_path: Path) -> None:
+    made = make_trace([Span("a", 0, 10), Span("tick", 5, kind="instant"), Span("b", 6, 2)]).save(
+        tmp_path / "t.warplens"
+    )
+    with_value(made, "parent", 2, 1)
+    with pytest.raises(CaptureError, match="column parent, row 2: holds 1, a row of kind instant"):
+        _ = wl.load(made).spans

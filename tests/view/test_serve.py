@@ -233,3 +233,15 @@ def test_ctrl_c_ends_the_command_within_a_second(tmp_path: Path) -> None:
             started = time.monotonic()
             assert running.wait(10) == 130
             assert time.monotonic() - started < 1.5, "a second, and Python's own exit"
+
+
+def test_clients_that_say_nothing_take_no_threads_and_keep_nobody_out(file: Path) -> None:
+    before = threading.active_count()
+    with PerfettoServer(file, port=0) as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(150)]
+        assert ask(server, path_of(server)).body == file.read_bytes()  # type: ignore[attr-defined]
+        assert threading.active_count() - before < 80
+        began = time.monotonic()
+    assert time.monotonic() - began < 2
+    for one in idle:
+        one.close()

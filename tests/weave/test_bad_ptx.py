@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from warplens.auto.rules import Auto
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import MAX_NESTING, parse
 from warplens.weave.weaver import weave
+from warplens.weave.weaving import POLICIES, LaunchBuffer, ParamBuffer, SymbolBuffer, Weaving
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGISTERS = ".reg .pred %p<2>; .reg .b16 %h1; .reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %rd<4>;"
@@ -87,6 +89,18 @@ def test_a_mark_with_a_wrong_operand_is_refused_at_its_line(mark: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    ["ld.param.u64 %rd1;", "ld.const.u32 %r1;", "mov.u64 %rd1, %rd1;", "mov.u64 %rd1;", "min.s32 %r1, %r2, %r3, %r1;"],
+)
+def test_instructions_with_too_few_or_too_many_operands_are_no_crash(line: str) -> None:
+    text = kernel(f"{line}\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra $L;\n{MARK}\n$L:\nst.global.u32 [%rd1], %r1;")
+    for buffer in (ParamBuffer(-1), SymbolBuffer(), LaunchBuffer()):
+        for store in POLICIES:
+            with contextlib.suppress(PtxError):
+                parse(weave(text, buffer=buffer, how=Weaving(store=store)).text)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         ".version 8.0\n.address_size x\n",
@@ -102,6 +116,7 @@ def test_a_mark_with_a_wrong_operand_is_refused_at_its_line(mark: str) -> None:
         "// @woven []",
         kernel(f"{MARK}\nadd.u32 %r1, %r1")[:-9],
         kernel("é: bra ☃;"),
+        kernel("call f, ();", f".func f(,\n{{\n{MARK}\nret;\n}}\n"),
     ],
 )
 def test_malformed_text_is_refused(text: str) -> None:

@@ -98,7 +98,7 @@ def parse_ncu(text: str, source: str = "ncu output") -> tuple[NcuKernel, ...]:
             f"{source}: no CSV header with {' and '.join(_IDENTITY)}; make it with "
             f"`ncu --import R.ncu-rep --page raw --csv`"
         )
-    rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
+    rows = _table(lines[start:], source)
     wide = "Metric Name" not in (rows[0] if rows else {})
     launches = _wide(rows) if wide else _tall(rows)
     by_name: dict[str, list[dict[str, tuple[float, str]]]] = {}
@@ -110,6 +110,18 @@ def parse_ncu(text: str, source: str = "ncu output") -> tuple[NcuKernel, ...]:
 
 
 Metrics = dict[str, tuple[float, str]]
+
+
+def _table(lines: Sequence[str], source: str) -> list[dict[str, str]]:
+    """The rows below a header, whose cells may be anything but must name the kernel."""
+    try:
+        reader = csv.DictReader(io.StringIO("\n".join(lines)))
+        missing = [name for name in _IDENTITY if name not in (reader.fieldnames or ())]
+        if missing:
+            raise WarplensError(f"{source}: the CSV header has no column {' and no column '.join(missing)}")
+        return list(reader)
+    except csv.Error as error:
+        raise WarplensError(f"{source}: not a CSV page of Nsight Compute: {error}") from None
 
 
 def _wide(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:

@@ -34,6 +34,10 @@ class ValueStatistics:
     max: float | None = None
 
 
+_LARGE = 1e150
+"""The square of a larger value may not fit a double."""
+
+
 def recorded_values(trace: Trace) -> Int:
     """The rows of values that the program recorded, without those that barriers left."""
     rows = np.flatnonzero(trace.of_kind("value"))
@@ -60,6 +64,9 @@ def value_statistics(trace: Trace) -> Sequence[ValueStatistics]:
                 lost = 0 if kind == "instant" else len(part)
                 out.append(ValueStatistics(kernel, name, kind, len(part), lost))
                 continue
+            peak = float(np.abs(known).max())
+            scale = peak if peak > _LARGE else 1.0
+            scaled = known / scale
             out.append(
                 ValueStatistics(
                     kernel,
@@ -67,9 +74,9 @@ def value_statistics(trace: Trace) -> Sequence[ValueStatistics]:
                     kind,
                     count=len(part),
                     not_finite=len(part) - len(known),
-                    mean=float(known.mean()),
-                    std=float(known.std()),
-                    p50=float(np.median(known)),
+                    mean=float(scaled.mean()) * scale,
+                    std=float(scaled.std()) * scale,
+                    p50=float(np.median(scaled)) * scale,
                     min=float(known.min()),
                     max=float(known.max()),
                 )

@@ -14,7 +14,7 @@ import pyarrow as pa
 from warplens.decode.aggregate_tracks import AggregateColumns
 from warplens.decode.barrier_edges import TrackPlaces, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
-from warplens.decode.clock.anchor_gaps import SHORT_NS, gap_error, longest_gap
+from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, find_decoder
 from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
@@ -22,7 +22,7 @@ from warplens.decode.launch_times import LaunchTimes, launch_times
 from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
-from warplens.decode.track_windows import TrackWindows
+from warplens.decode.track_windows import TrackWindows, plausible_pace
 from warplens.record.capture import BETWEEN, CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
@@ -73,7 +73,7 @@ def decode(capture: Capture, *, native: bool = True, decoded: PartStore | None =
     meta = Meta(
         launches=_launch_infos(capture, ran_on, times, zero, part.covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
-        clock=_clock_summary(lines, _gaps(source, times)),
+        clock=_clock_summary(lines, _gaps(source, times, lines)),
         losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
@@ -143,9 +143,10 @@ class _TrackAnchors:
         count = np.diff(self.plan.anchor_start)[tracks]
         inner = np.repeat(np.arange(len(tracks)), count)
         at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
-        ns, track = self.rows.anchor_ns[at], tracks[inner]
+        ns, clock, track = self.rows.anchor_ns[at], self.rows.anchor_clock[at], tracks[inner]
         good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
-        clocks = windows.start_clock[tracks], windows.exit_clock[done], self.rows.anchor_clock[at[good]]
+        good &= plausible_pace(clock - windows.start_clock[track], ns - windows.start_ns[track])
+        clocks = windows.start_clock[tracks], windows.exit_clock[done], clock[good]
         times = windows.start_ns[tracks], windows.exit_ns[done], ns[good]
         units = unit, unit[exited], unit[inner[good]]
         return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
@@ -159,13 +160,19 @@ def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, a
     return int(np.floor(lines.at_line(at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes]) -> float:
-    """The longest time without an anchor, of launches that last long enough for it to matter."""
-    long = [number for number, one in enumerate(times) if one.end_ns - one.begin_ns >= SHORT_NS]
-    return max((longest_gap(source.anchors(np.flatnonzero(source.launch == number)).ns) for number in long), default=0)
+def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines) -> list[AnchorGaps]:
+    """The times without an anchor, of launches that last long enough for them to matter."""
+    found = []
+    for number, one in enumerate(times):
+        if one.end_ns - one.begin_ns >= SHORT_NS:
+            tracks = np.arange(*np.searchsorted(source.launch, (number, number + 1)))
+            anchors = source.anchors(tracks)
+            line = lines.first[lines.find(anchors.unit)]
+            found.append(anchor_gaps(line, anchors.clock, anchors.ns, lines.step_ns, lines.fastest_mhz))
+    return found
 
 
-def _clock_summary(lines: ClockLines, gap_ns: float) -> ClockFit:
+def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps]) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -185,8 +192,9 @@ def _clock_summary(lines: ClockLines, gap_ns: float) -> ClockFit:
         step_ns=lines.step_ns,
         method=lines.method,
         mhz_error=lines.mhz_error(),
-        gap_ns=gap_ns,
-        gap_error_ns=gap_error(gap_ns, mean, lines.fastest_mhz),
+        gap_ns=max((gap.longest_ns for gap in gaps), default=0.0),
+        gap_error_ns=max((gap.error_ns for gap in gaps), default=0.0),
+        gap_error_p99_ns=max((gap.error_p99_ns for gap in gaps), default=0.0),
     )
 
 

@@ -20,6 +20,7 @@ from warplens.record.aggregate_rows import (
     BUCKETS,
     AggregateLayout,
     AggregateTracks,
+    adds_up,
     bucket_of,
     read_aggregates,
 )
@@ -33,7 +34,8 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ExpandedLaunch:
-    """A launch of records, and for each of its rows in the trace what it stands for: arrays over rows."""
+    """A launch of records, and for each of its rows in the trace what it stands for: arrays over rows. `damaged` rows
+    were left out."""
 
     launch: Launch
     count: Int
@@ -41,6 +43,7 @@ class ExpandedLaunch:
     least: Int
     most: Int
     histogram: Int
+    damaged: int
 
 
 def expand(launch: Launch) -> ExpandedLaunch | None:
@@ -59,7 +62,10 @@ def expand(launch: Launch) -> ExpandedLaunch | None:
     found = read_aggregates(layout, slots)
     headers = headers_of(launch).copy()
     begun = headers["magic"] == TRACK_MAGIC
-    present = (found.count > 0) & begun[:, None]
+    present = (found.count != 0) & begun[:, None]
+    damaged = present & ~adds_up(found.count, found.total, found.least, found.most)
+    present &= ~damaged
+    found.total[damaged] = 0
     order, events = _walk(layout)
     capacity = 4 * len(layout.rows)
     words = np.zeros((launch.tracks, capacity), np.uint64)
@@ -84,7 +90,7 @@ def expand(launch: Launch) -> ExpandedLaunch | None:
         histogram[mine] = found.histogram[track[mine], number]
     made = replace(launch, raw=raw.reshape(-1), capacity=capacity, stride=track_stride(capacity), full="stop")
     count, total, least, most = (array[track, rows] for array in (found.count, found.total, found.least, found.most))
-    return ExpandedLaunch(made, count, total, least, most, histogram)
+    return ExpandedLaunch(made, count, total, least, most, histogram, int(damaged.sum()))
 
 
 def _walk(layout: AggregateLayout) -> tuple[list[int], list[tuple[int, Kind]]]:

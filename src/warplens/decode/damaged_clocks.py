@@ -35,7 +35,7 @@ class TrackClocks:
 def track_clocks(records: TrackRecords, part: slice, windows: TrackWindows, track: int) -> TrackClocks:
     """Unwrap the records of one track, as native/decode.c does."""
     start, exit_clock = int(windows.start_clock[track]), int(windows.exit_clock[track])
-    limit = exit_clock if windows.exited[track] else np.iinfo(np.int64).max
+    limit = int(windows.latest_clock[track])
     low_words = records.low[part].tolist()
     clock = _clock_of_first(low_words, start, exit_clock) if windows.from_exit[track] else start
     low = clock % WRAP

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.decode.aggregate_tracks import ExpandedLaunch, expand
-from warplens.decode.barrier_edges import TrackPlaces, pair_events
+from warplens.decode.barrier_edges import TrackPlaces, invalid_words, pair_events
 from warplens.decode.coverage import region_coverage
 from warplens.decode.decoded_rows import Counter, DecodedRows, Detail, RegionTable, RowPlan
 from warplens.decode.losses import empty_fixed_slots
@@ -98,6 +98,8 @@ def decode_part(sources: Sequence[Launch], device: Device, decoder: Decoder) -> 
     rows = DecodedRows.allocate(int(plan.row_start[-1]), int(plan.anchor_start[-1]), plan.with_payloads)
     details = decoder.fill(launches, windows, plan, tables, rows)
     rows.counters[Counter.EMPTY_SLOTS] -= empty_fixed_slots(launches, windows)
+    rows.drop(invalid_words(rows))
+    rows.counters[Counter.DAMAGED_RECORDS] += sum(one.damaged for one in expanded if one)
     rows, plan = rows.without_damaged(plan)
     plan, rows = add_work(launches, windows, plan, rows, names)
     covered = region_coverage(windows, plan, rows, decoder)

@@ -77,6 +77,11 @@ class DecodedRows:
             anchor_ns=np.full(anchors, -1, np.int64),
         )
 
+    def drop(self, rows: npt.NDArray[np.int64]) -> None:
+        """Count rows that nothing is inside of as damaged, so that `without_damaged` removes them."""
+        self.kind[rows], self.parent[rows] = DAMAGED, -1
+        self.counters[Counter.DAMAGED_RECORDS] += len(rows)
+
     def without_damaged(self, plan: RowPlan) -> tuple[DecodedRows, RowPlan]:
         """Remove the rows of damaged records. No span has one of them as its parent."""
         if not self.counters[Counter.DAMAGED_RECORDS]:

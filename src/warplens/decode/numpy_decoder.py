@@ -226,7 +226,7 @@ def _clocks(
     Those records are returned with the kind DROPPED or IGNORED.
     """
     clock, backward, head = _unwrap(records, windows)
-    limit = np.where(windows.exited, windows.exit_clock, np.iinfo(np.int64).max)
+    limit = windows.latest_clock
 
     def outside() -> Bool:
         return (clock < windows.start_clock[records.track]) | (clock > limit[records.track])

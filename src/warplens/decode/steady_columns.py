@@ -44,7 +44,7 @@ class SteadyColumns:
         row_start, (begin, end) = self._row_start, (0, len(self._windows))
         if first or last < len(self._rows.start):
             begin = max(int(np.searchsorted(row_start, first, side="right")) - 1, 0)
-            end = int(np.searchsorted(row_start, last, side="left"))
+            end = max(int(np.searchsorted(row_start, last, side="left")), begin)
         edges: Int64 = np.clip(row_start[begin : end + 1], first, last)
         counts = edges[1:] - edges[:-1]
         values = self._of_tracks(name, begin, end).astype(numpy_dtype(COLUMNS[name]))

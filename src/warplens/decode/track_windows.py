@@ -17,6 +17,7 @@ from warplens.record.capture import Launch
 from warplens.record.layout import (
     HEADER,
     HEADER_BYTES,
+    LIFETIME_BITS,
     MAX_SM,
     MAX_WARPS,
     SLOT_BYTES,
@@ -29,8 +30,9 @@ Bool = npt.NDArray[np.bool_]
 
 _SANE = 1 << 62
 """Clocks and times beyond this are invalid, and adding to them would overflow."""
-_SLOWEST_NS, _PAUSE_NS = np.uint64(1000), np.uint64(10**9)
+_SLOWEST_NS, _PAUSE_NS = 1000, 10**9
 """The longest plausible cycle, and the longest pause of the whole GPU; times at a slower rate would overflow."""
+_LIFETIME = np.uint64(LIFETIME_BITS)
 _LOW = 0xFFFFFFFF
 """The mask of the clock bits in a record."""
 _TRACKS_AT_ONCE = 1 << 14
@@ -87,6 +89,11 @@ class TrackWindows:
         """A range of the tracks, without their launches and the counts of unwritten and invalid tracks."""
         arrays = {name: getattr(self, name)[tracks] for name in PER_TRACK}
         return TrackWindows(**arrays, bounds=np.empty(0, np.int64), unwritten=0, invalid=0)
+
+    @property
+    def latest_clock(self) -> Int64:
+        """The latest clock that a record of each track may have."""
+        return np.where(self.exited, self.exit_clock, self.start_clock + (1 << LIFETIME_BITS))
 
     @property
     def launch(self) -> Int64:
@@ -227,8 +234,13 @@ def _plausible(header: Mapping[str, npt.NDArray[Any]], blocks: Int64, warps: Int
     for name in ("clock", "ns"):
         good &= ~exited | (header[f"exit_{name}"] >= header[f"start_{name}"])
     cycles, ns = (header[f"exit_{name}"] - header[f"start_{name}"] for name in ("clock", "ns"))
-    good &= ~exited | (ns < _PAUSE_NS) | ((ns - _PAUSE_NS) // _SLOWEST_NS <= cycles)
-    return np.asarray(good)
+    good &= ~exited | ((cycles >> _LIFETIME == 0) & (ns >> _LIFETIME == 0))
+    return np.asarray(good & (~exited | plausible_pace(cycles, ns)))
+
+
+def plausible_pace(cycles: npt.NDArray[Any], ns: npt.NDArray[Any]) -> Bool:
+    """Whether a clock can have counted so few cycles in this time."""
+    return np.asarray((ns < _PAUSE_NS) | ((ns - _PAUSE_NS) // _SLOWEST_NS <= cycles))
 
 
 def _unfinished(raw: npt.NDArray[np.uint8], offset: int, launch: Launch) -> tuple[int, int]:

@@ -108,7 +108,7 @@ def _cached_or_compiled(command: list[str], library: Path, libraries: Sequence[s
 
 
 def _definitions() -> dict[str, int]:
-    names = ("SLOT_BYTES", "REGION_SHIFT", "TAG_SHIFT", "MAX_REGION", "CLOCK_BITS")
+    names = ("SLOT_BYTES", "REGION_SHIFT", "TAG_SHIFT", "MAX_REGION", "CLOCK_BITS", "LIFETIME_BITS")
     kinds = {f"KIND_{kind.name}": int(kind) for kind in layout.Kind}
     types = {f"VALUE_{kind.name}": int(kind) for kind in layout.ValueType}
     return {name: getattr(layout, name) for name in names} | kinds | types

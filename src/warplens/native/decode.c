@@ -244,7 +244,7 @@ static int64_t anchor_clock(const tracks_t *tracks, int64_t t, const window_t *w
 }
 
 static inline int64_t last_possible_clock(const tracks_t *tracks, int64_t t) {
-    return tracks->exited[t] ? tracks->exit_clock[t] : INT64_MAX;
+    return tracks->exited[t] ? tracks->exit_clock[t] : tracks->start_clock[t] + ((int64_t)1 << WL_LIFETIME_BITS);
 }
 
 static void decode_track(const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out, open_t *stack,

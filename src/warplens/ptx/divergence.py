@@ -161,7 +161,8 @@ class Divergence:
 
     def _is_uniform_load(self, instruction: Instruction) -> bool:
         """Whether it loads a kernel parameter or a constant from an address that is the same in every lane."""
-        if instruction.opcode != "ld" or not {"param", "const"} & set(instruction.modifiers):
+        is_load = instruction.opcode == "ld" and len(instruction.operands) > 1
+        if not is_load or not {"param", "const"} & set(instruction.modifiers):
             return False
         address = names(instruction.operands[1])
         of_kernel = "param" not in instruction.modifiers or bool(address & self._params)

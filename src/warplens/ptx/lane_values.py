@@ -224,7 +224,7 @@ class LaneValues:
 
     def _result(self, instruction: Instruction) -> LaneValue:
         operands = instruction.operands
-        if len(operands) < _FEWEST.get(instruction.opcode, 1):
+        if len(operands) < _OPERANDS.get(instruction.opcode, 1):
             return VARYING
         if instruction.opcode == "ld":
             if "param" in instruction.modifiers:
@@ -240,7 +240,7 @@ class LaneValues:
                 return VARYING if any(not value.uniform for value in known) else SHARED
             known = [SHARED if value is None else value for value in sources]
         operation = _OPERATIONS.get(instruction.opcode)
-        if operation is not None:
+        if operation is not None and len(operands) == _OPERANDS[instruction.opcode]:
             return self._apply(instruction.opcode, operation, known)
         return SHARED if known and all(value.uniform for value in known) else VARYING
 
@@ -330,11 +330,12 @@ def _select(values: list[LaneValue]) -> LaneValue:
     return join(values[0], values[1])
 
 
-_FEWEST = {
-    **{"ld": 2, "shfl": 3, "mov": 2, "cvt": 2, "cvta": 2, "not": 2, "neg": 2, "mad": 4, "bfe": 4, "bfi": 5, "selp": 3},
+_OPERANDS = {
+    **{"ld": 2, "shfl": 3, "mov": 2, "cvt": 2, "cvta": 2, "not": 2, "neg": 2, "mad": 4, "bfe": 4, "bfi": 5, "selp": 4},
     **dict.fromkeys(("add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "div", "rem"), 3),
 }
-"""Operands that an instruction has at least, its destination included; one with fewer is damaged."""
+"""Operands of an instruction, its destination included. One with fewer is damaged; forms with more, as the minimum of
+three values or a conversion of two, are not followed."""
 _OPERATIONS: dict[str, Callable[[list[LaneValue]], LaneValue]] = {
     "mov": lambda values: values[0],
     "cvt": lambda values: values[0],

@@ -415,7 +415,7 @@ def _number(text: str, line: int, source: str) -> int:
 def _header(lead: str, raw: str, line: int, header: str) -> Function:
     text = strip_comments(header)
     match = HEADER_NAME.match(text)
-    if match is None:
+    if match is None or text.count("(") != text.count(")"):
         raise PtxError(line, header.strip().partition("\n")[0], "warplens cannot parse this function header")
     performance = {
         name: tuple(_number(number, line, header) for number in re.findall(r"\d+", numbers))

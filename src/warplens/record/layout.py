@@ -46,6 +46,8 @@ MAX_WARPS = 64
 MAX_SM = (1 << 15) - 1
 MAX_SLOTS = 1 << 25
 """Slots of one track: enough for 2^24 records with a payload each."""
+LIFETIME_BITS = 53
+"""A warp lives for fewer cycles and fewer ns than this many bits hold: 104 days in ns, and exact as a double."""
 
 TRACK_MAGIC = 0x31544C57  # "WLT1"
 

@@ -25,7 +25,14 @@ released it was not recorded; it is an arrival, or a wait that had nothing to wa
 IMMEDIATE_CYCLES = 192
 """A wait for a copy that took no longer than this found the data there: a test of a completed barrier, and the records
 around it, took 62 to 127 cycles on an H200."""
+WORD_LIMIT = 1 << 53
+"""Barrier words take 53 bits."""
 COPIES = (Operation.COPY, Operation.MULTICAST)
+
+
+def is_barrier_word(values: npt.NDArray[np.float64]) -> Mask:
+    """Whether each value is a whole number of the bits that barrier words take."""
+    return np.asarray((values >= 0) & (values < WORD_LIMIT) & (values == np.floor(values)))
 
 
 class BarrierWords:

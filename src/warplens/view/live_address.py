@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from warplens.errors import WarplensError
 
@@ -28,7 +29,7 @@ class LiveAddress:
         """Whether its process is still there."""
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:
             return True
@@ -74,7 +75,14 @@ def _candidates(where: Path) -> list[Path]:
     if not where.is_dir():
         return [where if where.suffix == SUFFIX else address_file(where)]
     own = [*where.glob(f"*{SUFFIX}"), *where.glob(f"rank=*/*{SUFFIX}")]
-    return sorted(own, key=lambda path: path.stat().st_mtime, reverse=True)
+    return sorted(own, key=_changed_at, reverse=True)
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # its program has just ended
+        return 0.0
 
 
 def _read(path: Path) -> LiveAddress | None:
@@ -82,6 +90,8 @@ def _read(path: Path) -> LiveAddress | None:
     try:
         known = json.loads(path.read_bytes())
         address = LiveAddress(str(known["url"]), int(known["pid"]), str(known["program"]), int(known["rank"]))
-    except (OSError, ValueError, TypeError, KeyError):
+        url = urlsplit(address.url)
+        is_local = (url.scheme, url.netloc) == ("http", f"127.0.0.1:{url.port}")
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    return address if address.url.startswith("http://127.0.0.1:") else None
+    return address if is_local and address.pid > 0 else None

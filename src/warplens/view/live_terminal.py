@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from contextlib import suppress
+from http.client import HTTPException
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from warplens.analyse.timeline import Strips, TimelineRows
+from warplens.errors import WarplensError
 from warplens.view.adaptive_table import AdaptiveTable
 from warplens.view.terminal import draw_strips
 from warplens.wording import duration, percent
@@ -28,14 +31,17 @@ def follow(url: str, console: Console, width: int | None = None) -> None:
     columns = width or (min(console.width, 200) if console.is_terminal else 120)
     console.width = columns
     if not console.is_terminal:
-        console.print(render(fetch_state(url, 0, columns - _LABELS)))
+        try:
+            console.print(_next_state(url, 0, columns - _LABELS)[1])
+        except OSError as error:
+            raise WarplensError(f"{url} does not answer: {error}") from None
         return
     document = {"number": 0, "ended": False}
     try:
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen, suppress(OSError):
             while not document["ended"]:
-                document = fetch_state(url, document["number"], columns - _LABELS)
-                screen.update(render(document), refresh=True)
+                document, drawn = _next_state(url, document["number"], columns - _LABELS)
+                screen.update(drawn, refresh=True)
     except KeyboardInterrupt:
         return  # the program goes on
     console.print("the program has ended")
@@ -45,6 +51,15 @@ def fetch_state(url: str, after: int, columns: int) -> Any:
     """The first state of a program after a number."""
     with urllib.request.urlopen(f"{url}state?after={after}&columns={max(columns, 10)}", timeout=_TIMEOUT_S) as answer:
         return json.loads(answer.read(_LARGEST))
+
+
+def _next_state(url: str, after: int, columns: int) -> tuple[Any, RenderableType]:
+    """The next state, and how it looks. Where a program was killed, another one may answer at its address."""
+    try:
+        document = fetch_state(url, after, columns)
+        return document, render(document)
+    except (urllib.error.HTTPError, HTTPException, LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        raise WarplensError(f"{url} belongs to another program; start yours with `warplens run --live`") from None
 
 
 def render(document: Any) -> RenderableType:
@@ -91,5 +106,6 @@ def _strips(document: Any) -> Strips | None:
     regions = [region["name"] for region in document["regions"]]
     cells = np.array(known["cells"])
     time = (cells[:, None, :] == np.arange(len(regions))[None, :, None]).astype(np.float64)
-    rows = TimelineRows("sm", [], known["labels"], np.empty(0, np.int64))
+    none = np.empty(0, np.int64)
+    rows = TimelineRows("sm", [], known["labels"], none, none)
     return Strips(rows, regions, known["begin"], known["end"], time)

@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 import threading
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,7 @@ PORT = 9001
 
 _CHUNK = 1 << 20
 _GRACE_S = 0.5
+_MOST_CONNECTIONS = 64
 
 
 class PerfettoServer:
@@ -82,19 +84,23 @@ class QuietHttpServer(ThreadingHTTPServer):
     origin_port = PORT
 
     def __init__(self, *arguments: Any) -> None:
-        self._open: set[socket.socket] = set()
+        self._open: dict[socket.socket, None] = {}
+        """The connections, the oldest first."""
         self._changed = threading.Condition()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Each connection has a thread in the program that is profiled, so the oldest makes way if there are many."""
         with self._changed:
-            self._open.add(request)
+            oldest = list(self._open)[: len(self._open) + 1 - _MOST_CONNECTIONS]
+            self._open[request] = None
+        _close(oldest)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
         with self._changed:
-            self._open.discard(request)
+            self._open.pop(request, None)
             self._changed.notify_all()
 
     def end_requests(self, grace: float) -> None:
@@ -102,14 +108,16 @@ class QuietHttpServer(ThreadingHTTPServer):
         with self._changed:
             self._changed.wait_for(lambda: not self._open, grace)
             left = list(self._open)
-        for connection in left:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # the client has gone already
+        _close(left)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore connections that the browser closes early."""
+
+
+def _close(connections: list[socket.socket]) -> None:
+    for connection in connections:
+        with suppress(OSError):  # the client may have gone already
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):

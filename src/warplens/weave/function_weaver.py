@@ -210,8 +210,10 @@ class FunctionWeaver:
             for record in records:
                 at_mark[record.group].append(self._stores([record]))
         elif policy == "late":
-            for record in records:
-                (before[record.group + 1] if record.group < final else tail).append(self._stores([record]))
+            for group in range(final + 1):
+                # Records of one clock read are stored together where they share 16 aligned bytes.
+                at_once = self._stores([record for record in records if record.group == group])
+                (before[group + 1] if group < final else tail).append(at_once)
             (before[1] if final else tail).insert(0, step)
         elif policy == "end":
             tail = [step, self._stores(records)]

@@ -155,11 +155,14 @@ def _trace(path: str, document: Mapping[str, Any], events: Sequence[Mapping[str,
     memory.sort(key=lambda one: one.time)
     devices = {int(one["id"]): str(one.get("name", "GPU")) for one in document.get("deviceProperties") or ()}
     rank = (document.get("distributedInfo") or {}).get("rank")
-    return TorchTrace(path, slices, memory, flows, processes, threads, devices, rank)
+    known_rank = rank if isinstance(rank, int) else None
+    return TorchTrace(path, slices, memory, flows, processes, threads, devices, known_rank)
 
 
 def _slice(event: Mapping[str, Any], category: str, name: str, place: Thread, base: int) -> Slice:
     args = event.get("args") or {}
+    if not isinstance(args, dict):
+        raise TypeError(f"the args of {name!r} are no object")
     if category in GPU_CATEGORIES:
         place = int(args.get("device", place[0])), int(args.get("stream", place[1]))
     start = _time(base, event["ts"])

@@ -15,6 +15,7 @@ from rich.markup import escape
 from warplens.analyse.hang import Hang
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
 from warplens.analyse.sample_share import sample_line, sample_share
+from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.analysis_tables import ncu_table
 from warplens.commands.shared.console import stderr, table
@@ -22,7 +23,7 @@ from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError
-from warplens.profiling.profile import Profile
+from warplens.profiling.profile import Profile, last_records_path
 from warplens.runner.companion_base import CompanionReport
 from warplens.runner.program import Outcome, TargetProgram
 from warplens.trace.model import Trace, empty_table
@@ -114,6 +115,7 @@ def describe(
         console.print(f"{plural(len(left), 'kernel')} ran without marks:")
         for kernel, reason in left.items():
             console.print(f"  {escape(short(kernel))}: {escape(reason or 'no marks')}", soft_wrap=True)
+    print_counters(console, sampled_stalls(trace))
     for report in found:
         _print_companion(console, report)
     files = _files(profile, trace, found)
@@ -166,6 +168,7 @@ def document(
         "notes": profile.notes,
         "warnings": warnings_of(trace) if len(trace) else [],
         "problem": str(problem) if problem is not None else None,
+        "counters": sampled_stalls(trace).to_json() if trace.meta.pc_samples else None,
         "hangs": [one.to_json() for one in profile.hang_watch.found] if profile.hang_watch is not None else [],
         "companions": [one.document for one in found],
         "next": _next(profile, trace, found),
@@ -195,6 +198,8 @@ def trace_of(profile: Profile) -> Trace:
 
 def _files(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> list[Path]:
     own = [shown_path(profile.path)] if len(trace) and profile.path is not None else []
+    if own and profile.has_last_records:
+        own.append(last_records_path(own[0]))
     if profile.options.dump_ir is not None:
         own += sorted(Path(profile.options.dump_ir).glob("*.ttgir"))
     return [*own, *(file for one in found for file in one.files)]

@@ -13,6 +13,7 @@ from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
 from warplens.launch.assembled_code import assembled
 from warplens.ptx.isa_version import lowered_for
+from warplens.ptx.kernel_alone import kernel_alone
 from warplens.ptx.module_variables import kernel_variables
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import PtxModule, parse
@@ -119,6 +120,7 @@ def _marked(
     if function is None:
         raise Unavailable(f"its PTX has no kernel {symbol}")
     shared = variables_of(module, symbol)
+    module = kernel_alone(module, symbol)
     if not keeps_parameters:
         function.header = with_parameter(function, f".param .u64 {cell_name(symbol)}")
     marked = mark_ptx(module.text(), auto, lambda name: name == symbol)

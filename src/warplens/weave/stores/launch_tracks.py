@@ -73,13 +73,16 @@ def end_of_names(module: PtxModule) -> str:
     return found[1] if found else ""
 
 
-def _parameter(function: Function, register: str) -> str:
+def _parameter(function: Function, register: str, copies: int = 8) -> str:
+    """The parameter that a register holds, directly or through so many copies; empty if it is none."""
     writers = [i for i in function.instructions() if register in written_by(i)]
     if len(writers) != 1 or writers[0].predicate:
         return ""
     (one,) = writers
+    if len(one.operands) < 2 or not copies:
+        return ""
     if one.opcode == "mov":
-        return _parameter(function, one.operands[1])
+        return _parameter(function, one.operands[1], copies - 1)
     loads = one.opcode == "ld" and "param" in one.modifiers and set(one.modifiers) & {"u64", "b64", "s64"}
     return one.operands[1].strip("[] ") if loads and one.operands[0] == register else ""
 
