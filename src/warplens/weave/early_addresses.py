@@ -16,6 +16,7 @@ from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, 
 from warplens.weave.early_conditions import instructions_of, is_integer_arithmetic
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.mark_sites import BARRIERS, BRANCHES, is_placeholder
+from warplens.weave.track_ptx import AWAITED
 
 PRODUCTS = frozenset({"wgmma", "tcgen05"})
 """The opcodes of asynchronous matrix products."""
@@ -40,12 +41,15 @@ def _move_in(body: list[Node], asynchronous: set[str]) -> None:
         elif _is_wait(node):
             section.move(body)
             section = _Section(node, location, set(late))
+            section.add(node, location)
         elif isinstance(node, Label) or any(_ends_section(one) for one in instructions_of(node)):
             section.move(body)
             section = _Section()
             late = set(asynchronous) if isinstance(node, Label) else late
         elif isinstance(node, Comment) and node.content.startswith(PREFIX):
             section.add_mark(node)
+        elif isinstance(node, Instruction) and AWAITED in node.raw:
+            continue  # it waits for a value on behalf of the mark behind it
         elif not (isinstance(node, Instruction) and is_placeholder(node, following)):
             section.add(node, location)
             late.update(*(written_by(one) for one in instructions_of(node) if _takes_long(one)))
@@ -87,6 +91,7 @@ class _Section:
         self.read |= names(mark.raw)
 
     def add(self, node: Node, location: Directive | None) -> None:
+        """Note what moves, and what the code that stays writes and reads; the wait itself stays."""
         makes, needs = (set().union(*(part(one) for one in instructions_of(node))) for part in (written_by, read_by))
         movable = isinstance(node, Instruction) and is_integer_arithmetic(node) and node.predicate is None
         if movable and not makes & (self.written | self.read) and not needs & self.written:
