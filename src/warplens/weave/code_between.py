@@ -105,8 +105,9 @@ def _find(function: Function, sites: Sequence[MarkSite], lines: SourceLines) -> 
     precedes = {name: _reached(stretches, _before, name, lambda one: one.entering) for name in sorted(ends)}
     found = []
     for after, forward in follows.items():
-        for before, backward in precedes.items():
-            both = [stretches[number] for number in sorted(forward & backward)]
+        reached = {stretches[number].before for number in forward}
+        for before in (name for name in precedes if name in reached):
+            both = [stretches[number] for number in sorted(forward & precedes[before])]
             if nodes := frozenset().union(*(one.nodes for one in both)):
                 found.append(CodeBetween(after, before, *_place(both), nodes))
     return found
