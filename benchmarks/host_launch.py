@@ -26,6 +26,7 @@ from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
+from triton.runtime import _allocation
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -35,7 +36,7 @@ from warplens.driver.kernel_arguments import Shape
 from warplens.frontends import cuda_core, cupy
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin
-from warplens.frontends.triton.launch_hook import LaunchHook, recording_launcher
+from warplens.frontends.triton.launch_hook import LaunchHook, WovenTwin, recording_launcher
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.launch.variant import Variant
@@ -57,21 +58,17 @@ def launch(*given: Any) -> None:
     """Stands for the launcher in C."""
 
 
-class Launcher:
-    """What Triton 3.6's launcher does in Python; `scratch` is the allocator of a kernel with profile scratch."""
+def launcher(c_launch: Callable[..., None] = launch, scratch_bytes: int = 0) -> Any:
+    """Triton's own launcher, for a kernel that takes so much profile scratch per block."""
+    from triton.backends.nvidia.driver import CudaLauncher
 
-    def __init__(self, scratch: Callable[..., Any] | None = None) -> None:
-        self.scratch, self.num_ctas = scratch, 1
-
-    def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> None:
-        def allocate(size: int, align: int, allocator: Any) -> Any:
-            if size > 0:
-                return allocator(x * y * z * self.num_ctas * size, align, stream)
-            return None
-
-        nothing = allocate(0, 1, None)
-        scratch = allocate(0 if self.scratch is None else 1, 128, self.scratch)
-        launch(x, y, z, stream, function, False, False, nothing, scratch, *rest)
+    made = CudaLauncher.__new__(CudaLauncher)
+    vars(made).update(
+        launch=c_launch, num_ctas=1, launch_cooperative_grid=False, launch_pdl=False, gsan_enabled=False,
+        global_scratch_size=0, global_scratch_align=1, profile_scratch_size=scratch_bytes, profile_scratch_align=128,
+        arg_annotations=(), kernel_signature=b"",
+    )  # fmt: skip
+    return made
 
 
 class Metadata:
@@ -88,14 +85,13 @@ class TritonTwin:
     function, packed_metadata, metadata = 1, (), Metadata()
 
     def __init__(self, hook: Hook) -> None:
-        self._run = Launcher(self._allocate)
+        self._run = launcher(self._launch, 128)
         self._hook, self._count = hook, 0
 
-    def _allocate(self, *given: Any) -> Any:
-        pointer = self._hook._allocate(*given)
+    def _launch(self, *given: Any) -> None:
         if self._hook.tracks is not None:
+            pointer = next(one for one in given[7:13] if isinstance(one, int))
             self._write(pointer & -128, 1 << (pointer & 127), self._hook.tracks)
-        return pointer
 
     def _write(self, address: int, stride: int, tracks: npt.NDArray[np.uint8]) -> None:
         """Leave these tracks in the launch's memory, each launch 64 µs later than the one before."""
@@ -108,10 +104,6 @@ class TritonTwin:
             for end in ("start", "exit"):
                 header[f"{end}_{name}"] += step * self._count
         rows[:, HEADER_BYTES : HEADER_BYTES + 32].view("<u4")[:, 1::2] += np.uint32(112_320 * self._count)
-
-    @property
-    def run(self) -> Launcher:
-        return self._run
 
 
 KERNEL = WovenKernel(
@@ -127,13 +119,17 @@ class Hook(LaunchHook):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session, WeavingCompiler(Recipe(weaving(session.options))))
-        self.running, self._twin = True, TritonTwin(self)
+        kernel, allocator = TritonTwin(self), _allocation._profile_allocator
+        before = allocator.get()
+        allocator.set(self._allocate)
+        self.running, self._twin = True, WovenTwin(kernel, KERNEL, self._start(kernel._run))
+        allocator.set(before)
 
     def variant(self, kernel: Any, grid: Any) -> Variant:
         return self.session.variant("k", 1, grid)
 
-    def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> tuple[Any, WovenKernel] | None:
-        return self._twin, KERNEL
+    def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> WovenTwin | None:
+        return self._twin
 
 
 class Intercepted(Interceptor):
@@ -158,7 +154,7 @@ Calls = tuple[Call, Call, Call]
 
 def triton_calls(closing: Session, recording: Session) -> Calls:
     rest = ((), None, None, None, *range(12))
-    plain, closed, recorded = Launcher(), recorder(closing), recorder(recording)
+    plain, closed, recorded = launcher(), recorder(closing), recorder(recording)
     return (
         lambda: plain(*GRID, 7, 1, *rest),
         lambda: closed(*GRID, 7, 1, *rest),
@@ -172,8 +168,16 @@ def cupy_calls(closing: Session, recording: Session) -> Calls:
     class Function:
         ptr, module = 1, None
 
-        def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None) -> None:
-            launch(grid, block, args, shared_mem, stream)
+        def __call__(
+            self,
+            grid: Any,
+            block: Any,
+            args: Any,
+            shared_mem: int = 0,
+            stream: Any = None,
+            enable_cooperative_groups: bool = False,
+        ) -> None:
+            launch(grid, block, args, shared_mem, stream, enable_cooperative_groups)
 
     class Module:
         """Stands for CuPy's."""
@@ -191,9 +195,9 @@ def cupy_calls(closing: Session, recording: Session) -> Calls:
     closed, recorded = (watched(Intercepted(one), plain, "k", {}) for one in (closing, recording))
     arguments = (1, 2, 3)
     return (
-        lambda: plain(GRID, (128, 1, 1), arguments),
-        lambda: closed(GRID, (128, 1, 1), arguments),
-        lambda: recorded(GRID, (128, 1, 1), arguments),
+        lambda: plain(GRID, (128, 1, 1), arguments, enable_cooperative_groups=False),
+        lambda: closed(GRID, (128, 1, 1), arguments, enable_cooperative_groups=False),
+        lambda: recorded(GRID, (128, 1, 1), arguments, enable_cooperative_groups=False),
     )
 
 
@@ -249,7 +253,7 @@ def microseconds(call: Call, launches: int) -> float:
 def recorder(session: Session, tracks: npt.NDArray[np.uint8] | None = None) -> Callable[..., Any]:
     hook = Hook(session)
     hook.tracks = tracks
-    return recording_launcher(hook, PlainTritonKernel, Launcher())
+    return recording_launcher(hook, PlainTritonKernel, launcher())
 
 
 @contextmanager
@@ -304,7 +308,7 @@ def end_of_profile(
         recorded = recorder(prof, made.raw.reshape(made.tracks, -1))
         # The first launch gets tracks of another size, which its records show.
         for number in range(LAUNCHES):
-            recorded(*grid, 7, 1, (), None)
+            recorded(*grid, 7, 1, (), None, None, None)
             if number < 3:
                 prof.buffers.engine().collector.land_finished()
         time.sleep(pause)
@@ -331,15 +335,15 @@ def beside_decoding(launches: int = 300) -> dict[str, dict[str, float]]:
         if kind != "decoding":
             session.buffers.idle = lambda: False
         hook = Hook(session)
-        recorded = recording_launcher(hook, PlainTritonKernel, Launcher())
+        recorded = recording_launcher(hook, PlainTritonKernel, launcher())
         hook.tracks = made.raw.reshape(made.tracks, -1)
         for _ in range(4 * launches):
-            recorded(*GRID, 7, 1, (), None)
+            recorded(*GRID, 7, 1, (), None, None, None)
         hook.tracks = None
         for _ in range(launches):
             time.sleep(0.004)
             before = time.perf_counter_ns()
-            recorded(*GRID, 7, 1, (), None)
+            recorded(*GRID, 7, 1, (), None, None, None)
             found.append((time.perf_counter_ns() - before) / 1e3)
         session.collect()
     return {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import faulthandler
 import json
 import platform
 import sys
@@ -23,7 +24,7 @@ from benchmarks.lib import (
     hook_cost,
     reach_jit,  # noqa: F401  its cases register themselves
 )
-from benchmarks.lib.reach_cases import CASES, NotHere, run_case
+from benchmarks.lib.reach_cases import CASES, LIMIT_S, SLOW_CASES, NotHere, run_case
 from benchmarks.lib.reach_compile import compile_all
 from benchmarks.lib.reach_table import write_table
 
@@ -63,6 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _one(name: str, out: Path) -> int:
+    # A case that hangs says where, to the file that keeps what it writes to standard error.
+    faulthandler.dump_traceback_later(SLOW_CASES.get(name, LIMIT_S) - 10)
     try:
         print(json.dumps(CASES[name][1](out)))
     except NotHere as reason:

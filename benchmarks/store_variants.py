@@ -29,6 +29,7 @@ PLACES = {
     "store=spread": Weaving(store="spread"),
     "keep=0": Weaving(keep=0),
     "lean": Weaving(lean=True),
+    "late addresses": Weaving(early=False),
 }
 
 

@@ -1,9 +1,7 @@
 """Regions of known length in every language, alone on the GPU and with all SMs full of them.
 
 Each instance knows its own length: two clock reads right inside the region, and what the reads take themselves, which
-the same work without marks says in the same launch. `error` is the duration after the correction less that. The
-correction stands for work whose last result is waited for; here the last instruction is a clock read that nobody waits
-for.
+the same work without marks says in the same launch. `error` is the duration after the correction less that.
 """
 
 from __future__ import annotations

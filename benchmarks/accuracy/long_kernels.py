@@ -128,7 +128,7 @@ def judged(trace: Trace) -> dict[str, Any]:
     placed = (start - value)[timer]
     error = np.abs(placed - np.median(placed))
     clock = trace.meta.clock
-    stated, most = (max(value, clock.gap_error_ns) for value in (clock.residual_p99_ns, clock.residual_max_ns))
+    stated, most = clock.error_p99_ns, clock.error_max_ns
     whole = trace.of_kind("span") & (codes == names.index("whole"))
     cycles = trace.numpy("dur_cycles")[whole]
     known = value[trace.of_kind("value") & (codes == names.index("cycles"))]

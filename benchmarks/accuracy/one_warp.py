@@ -1,14 +1,11 @@
 """Chains of known length in one warp: durations against the length of the same work without marks.
 
 Both forms of marks: woven, as `warplens.cuda.compile` does it, and direct, as the compiler sees it in other programs.
-Expected is the work's length from the issue of its first instruction to the issue of one that needs its last result.
-It comes from the same work without marks in the same kernel, between two clock reads, once and twice: the difference is
-its length, for what the reads take stands in both. For chains of fmas and of shared-memory loads it is the line through
-the lengths of 64 and 256; for L2, whose latency depends on the address, the amount's own. A chain of loads ends with an
-instruction that needs the last one, which is part of the work: a region ends when its last instruction is issued, so
-without a use inside, a load's latency lies outside. A sleep differs from call to call: it is what clock reads right
-before and after it said, and what two more reads take with nothing between them. `bare` is what the two reads around
-the work once said: `added`, raw less bare, is what the marks add (not known of a sleep, which no two calls take alike).
+Expected is what two plain clock reads around the same work without marks say in the same kernel. A region ends when
+its last instruction is issued, as those reads have it: the latency of a last result that nothing inside waits for lies
+outside. A chain of loads ends with an instruction that needs the last one, which is part of the work. A sleep differs
+from call to call: it is what clock reads right before and after it said, and what two more reads take with nothing
+between them. `added`, raw less expected, is what the marks add (not known of a sleep, which no two calls take alike).
 Corrected durations are `Trace.time_shift()` with the constants that `warplens.cuda.calibrate()` measured just before.
 `short` are regions of a few fmas, down to less than what direct records wait for each other: what the correction takes
 for nothing is wrong there, and no other region here would show it. They are judged apart from the rest.
@@ -104,14 +101,12 @@ def lengths(chase: Chase, woven: bool) -> dict[str, Any]:
         runs = {amount: Run(work, amount, chase, woven) for amount in amounts}
         for amount, run in runs.items():
             raw, corrected = run.cycles("work")
-            expected: Any = run.length
+            expected: Any = run.bare
             if work == "sleep":
                 expected = run.trace.numpy("value")[run.trace.of_kind("value")][WARM_UP:] + run.bare
-            elif work != "l2":
-                expected = runs[64].length + (amount - 64) * unit(runs[64], runs[256])
             rows.append(
                 {
-                    "amount": amount, "expected": mid(expected), "bare": mid(run.bare), "raw": mid(raw),
+                    "amount": amount, "expected": mid(expected), "raw": mid(raw),
                     "added": None if work == "sleep" else mid(raw - run.bare),
                     "corrected": mid(corrected), "error": mid(corrected - expected),
                     "raw p5": float(np.quantile(raw, 0.05)), "raw p95": float(np.quantile(raw, 0.95)),
@@ -127,12 +122,13 @@ def lengths(chase: Chase, woven: bool) -> dict[str, Any]:
     return result
 
 
-def short(chase: Chase, woven: bool, fma: float) -> dict[str, Any]:
-    """Regions of a few fmas of `fma` cycles."""
+def short(chase: Chase, woven: bool) -> dict[str, Any]:
+    """Regions of a few fmas."""
     rows = []
     for amount in SHORT_AMOUNTS:
-        raw, corrected = Run("fma", amount, chase, woven).cycles("work")
-        expected = fma * amount
+        run = Run("fma", amount, chase, woven)
+        raw, corrected = run.cycles("work")
+        expected = run.bare
         rows.append(
             {
                 "amount": amount, "expected": expected, "raw": mid(raw), "corrected": mid(corrected),
@@ -142,15 +138,20 @@ def short(chase: Chase, woven: bool, fma: float) -> dict[str, Any]:
     return {"rows": rows, "median error": mid([abs(row["error"]) for row in rows])}
 
 
-def nesting(chase: Chase, woven: bool, each: int, fma: float) -> dict[str, Any]:
-    """Regions inside each other with `each` fmas of `fma` cycles in every one but the outermost, by depth."""
+def nesting(chase: Chase, woven: bool, each: int, fma: float, unfinished: float) -> dict[str, Any]:
+    """Regions inside each other with `each` fmas of `fma` cycles in every one but the outermost, by depth; `unfinished`
+    cycles of a chain's last fma lie outside."""
     result: dict[str, Any] = {"fmas in each": each}
     for depth in (1, 2, 3, 4):
         run = Run("nested", depth, chase, woven, each)
         row = {}
         for name, inside in [("work", depth)] + [(f"level {n}", depth - n + 1) for n in range(1, depth + 1)]:
             raw, corrected = run.cycles(name)
-            row[name] = {"expected": round(fma * each * inside, 1), "raw": mid(raw), "corrected": mid(corrected)}
+            row[name] = {
+                "expected": round(max(fma * each * inside - unfinished, 0), 1),
+                "raw": mid(raw),
+                "corrected": mid(corrected),
+            }
         result[f"depth {depth}"] = row
         result["gaps"] = {**result.get("gaps", {}), f"depth {depth}": run.gaps()}
     outermost = [result[f"depth {depth}"]["work"]["raw"] - fma * each * depth for depth in (1, 2, 3, 4)]
@@ -164,9 +165,11 @@ def regions(chase: Chase, form: str) -> dict[str, Any]:
     """How long regions seem with one form of marks, and what is left after the correction."""
     woven = form == "woven"
     result: dict[str, Any] = {"calibration": constants(chase, woven), "lengths": lengths(chase, woven)}
+    fma = result["lengths"]["fma"]
+    unfinished = 64 * fma["each"] - next(row["expected"] for row in fma["rows"] if row["amount"] == 64)
     for key, each in (("empty regions", 0), ("nested regions", 64)):
-        result[key] = nesting(chase, woven, each, result["lengths"]["fma"]["each"])
-    result["short"] = short(chase, woven, result["lengths"]["fma"]["each"])
+        result[key] = nesting(chase, woven, each, fma["each"], unfinished)
+    result["short"] = short(chase, woven)
     known = [abs(row["error"]) for kind in result["lengths"].values() for row in kind["rows"]]
     nested = [error for key in ("empty regions", "nested regions") for error in result[key]["errors"]]
     result["remaining error"] = {

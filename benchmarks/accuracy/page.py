@@ -29,10 +29,9 @@ The same PTX stands in a region of each language: a clock read, the work, a cloc
 length, also where other warps disturb it. *Expected* is the median of these lengths plus what the two reads take
 themselves, which the same code without marks says in the same launch. *Error* is the duration corrected for the cost of
 marks (`Trace.time_shift`) less that, of each instance: its median, the median and p99 of its size, and the worst of all
-instances. *Raw* is the median error without the correction. The correction adds the latency of a last result that the
-region does not wait for, which is 2 cycles for woven marks in CUDA C++; these regions end with a clock read, which has
-none. With direct marks, a clock read right behind a record waits until the record's store has read its registers, about
-20 cycles ([cuda.md](cuda.md)): work that begins with a clock read, as here, shows it.
+instances. *Raw* is the median error without the correction. With direct marks, a clock read right behind a record
+waits until the record's store has read its registers, about 20 cycles ([cuda.md](cuda.md)): work that begins with a
+clock read, as here, shows it.
 *Alone* is one warp on the GPU, *all SMs busy* 16 blocks of one warp per SM, all of which measure.
 """
 
@@ -164,7 +163,7 @@ def _chains(found: dict[str, Any]) -> list[str]:
         "",
         "## Chains in one warp",
         "",
-        "The expected length comes from the same chain without marks, once and twice.",
+        "The expected length is what two plain clock reads around the same chain say.",
         "",
         "| marks | work | amounts | slope | error after correction, cycles |",
         "|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 """Measure and record the truth set, or score the findings on what was recorded.
 
-    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|3] [--only NAME ...] [--ncu] [--tar FILE]
+    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|3|4] [--only NAME ...] [--ncu] [--tar FILE]
     PYTHONPATH=src python -m benchmarks.truth --score FOLDER [FOLDER ...] [--page docs/results/answers.md]
 
 The first needs a GPU, torch, triton and CuPy; it takes about three minutes. It writes the traces of both versions with
@@ -15,8 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.truth.pairs import PAIRS
-from benchmarks.truth.second_pairs import SECOND, THIRD
+from benchmarks.truth.sets import EVERY, SETS
 
 
 def main() -> int:
@@ -27,7 +26,7 @@ def main() -> int:
     )
     parser.add_argument("--page", type=Path, help="With --score: also write the table to this Markdown file.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="Run only these pairs [default: all].")
-    parser.add_argument("--set", type=int, choices=(1, 2, 3), default=1, help="Which set of pairs to run [default: 1].")
+    parser.add_argument("--set", type=int, choices=range(1, len(SETS) + 1), default=1, help="Which set [default: 1].")
     parser.add_argument("--ncu", action="store_true", help="Also run Nsight Compute on the pairs that ask for it.")
     parser.add_argument("--tar", type=Path, help="Also write the traces and pages to FILE.part-00, ... of 15 MB each.")
     parser.add_argument("--seconds", type=float, default=230, help="Stop after this time [default: 230].")
@@ -35,7 +34,7 @@ def main() -> int:
     parser.add_argument("--pair", help=argparse.SUPPRESS)
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    known = {pair.name: pair for pair in (*PAIRS, *SECOND, *THIRD)}
+    known = {pair.name: pair for pair in EVERY}
     unknown = {*(options.only or ()), *filter(None, [options.pair])} - set(known)
     if unknown:
         parser.error(f"no pair {unknown.pop()!r}; there are {', '.join(known)}")
@@ -57,8 +56,7 @@ def main() -> int:
         return one(known[options.pair], out)
     from benchmarks.truth.run_all import run_all
 
-    every = (PAIRS, SECOND, THIRD)[options.set - 1]
-    chosen = [known[name] for name in options.only] if options.only else list(every)
+    chosen = [known[name] for name in options.only] if options.only else [*SETS.values()][options.set - 1]
     failed = run_all(chosen, out, at_once=options.at_once, seconds=options.seconds, ncu=options.ncu)
     if options.tar:
         from benchmarks.truth.pieces import write_pieces

@@ -25,3 +25,5 @@ HARMLESS = {"nothing to fix", "undecided"}
 """Kinds that promise nothing."""
 SMALL = 0.05
 """The first finding about a kernel with nothing left to repair may promise this much at least and still be harmless."""
+NO_PAIR = 0.08
+"""A repair that gains less was none: its broken version has nothing to repair, either."""

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import warplens as wl
-from benchmarks.truth.accepted import ACCEPTED, HARMLESS, SMALL
+from benchmarks.truth.accepted import ACCEPTED, HARMLESS, NO_PAIR, SMALL
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
-from benchmarks.truth.pairs import PAIRS
-from benchmarks.truth.second_pairs import SECOND, THIRD
+from benchmarks.truth.sets import EVERY, SETS
 from warplens.analyse.findings import findings
 from warplens.trace.model import Trace
 
@@ -33,9 +32,14 @@ class Row:
     measured: float | None = None
 
     @property
+    def broken(self) -> bool:
+        """Whether there is something to repair: the repair gained something."""
+        return self.version == BROKEN and (self.measured is None or self.measured >= NO_PAIR)
+
+    @property
     def gain_inside(self) -> bool | None:
         """Whether the measured gain lies in the stated interval; None where there is none to compare."""
-        if self.measured is None or not self.right:
+        if self.measured is None or not self.right or not self.broken:
             return None
         return self.low <= self.measured <= self.high
 
@@ -56,13 +60,14 @@ def row_of(pair: Pair, version: str, trace: Trace, measured: float | None) -> Ro
     if first is None:
         return Row(pair, version, "", "", "no finding", 0.0, 0.0, version == REPAIRED, measured)
     low, high = interval(first)
+    row = Row(pair, version, first.kind, first.region, first.what, low, high, False, measured)
     causes = {pair.cause} if version == BROKEN or not pair.change else set(pair.remains)
-    accepted = {kind for cause in causes for kind in ACCEPTED[cause]}
-    if version == BROKEN:
-        right = first.kind in accepted and (not pair.regions or not first.region or first.region in pair.regions)
+    named = first.kind in {kind for cause in causes for kind in ACCEPTED[cause]}
+    if row.broken:
+        right = named and (not pair.regions or not first.region or first.region in pair.regions)
     else:
-        right = first.kind in accepted | HARMLESS or low <= SMALL
-    return Row(pair, version, first.kind, first.region, first.what, low, high, right, measured)
+        right = named or first.kind in HARMLESS or low <= SMALL
+    return replace(row, right=right)
 
 
 def score(folder: Path, suffix: str = "") -> tuple[list[Row], dict[str, Any]]:
@@ -72,7 +77,7 @@ def score(folder: Path, suffix: str = "") -> tuple[list[Row], dict[str, Any]]:
     """
     document = json.loads((folder / "truth.json").read_text())
     rows = []
-    for pair in (*PAIRS, *SECOND, *THIRD):
+    for pair in EVERY:
         found = document["pairs"].get(pair.name, {})
         for version in pair.versions:
             path = folder / f"{pair.name}.{version}{suffix}.warplens"
@@ -85,8 +90,8 @@ def score(folder: Path, suffix: str = "") -> tuple[list[Row], dict[str, Any]]:
 
 def shares(rows: list[Row]) -> dict[str, tuple[int, int]]:
     """How many are right, of how many, for each bar."""
-    broken = [row for row in rows if row.version == BROKEN]
-    repaired = [row for row in rows if row.version == REPAIRED]
+    broken = [row for row in rows if row.broken]
+    repaired = [row for row in rows if not row.broken]
     gains = [row.gain_inside for row in broken if row.gain_inside is not None]
     return {
         "broken": (sum(row.right for row in broken), len(broken)),
@@ -139,10 +144,8 @@ class Scored:
 
     @property
     def title(self) -> str:
-        names = {SECOND: "The second set", THIRD: "The third set"}
-        return next(
-            (name for pairs, name in names.items() if self.rows and self.rows[0].pair in pairs), "The first set"
-        )
+        name = next((name for name, pairs in SETS.items() if self.rows and self.rows[0].pair in pairs), "first")
+        return f"The {name} set"
 
 
 _BEFORE = (
@@ -152,6 +155,10 @@ _BEFORE = (
     "automatic marks in 5 of 8 and 4 of 11, 5 of 9 and 13 of 15, 4 of 5 and 3 of 4. Two pairs of the second set turned",
     "out to be no pairs and were replaced or dropped. The tables show the findings after they were changed for what",
     "was wrong, so these sets are no longer unseen either.",
+    "",
+    "The fourth set was written as authors write kernels, without a look at the findings. When it was first tried",
+    "(2026-11-16), the first finding named the cause in 9 of 17 kernels, was not false in 17 of 19, and the gain was",
+    "inside in 5 of 9; with automatic marks in 9 of 17, 17 of 19 and 6 of 9. Three of its repairs gained less than 7%.",
 )
 
 
@@ -166,7 +173,8 @@ def page(folders: list[Scored]) -> str:
         "The gain is measured on the plain kernels (CUDA events, the versions in turn, median of 15 samples) and",
         "compared with what the first finding about the broken version states. A first finding about a version with",
         "nothing to repair is right if it names a cause that is left, states no gain, or an interval that begins",
-        f"at {SMALL:.0%} or less. Misses are listed like the rest.",
+        f"at {SMALL:.0%} or less. A repair that gains less than {NO_PAIR:.0%} was none, so that its broken version",
+        "counts among those with nothing to repair. Misses are listed like the rest.",
         "",
         f"{context['device']}; Python {context['python']}, {versions}; recorded on {context['date']} with",
         "`python -m benchmarks.truth --set N --out FOLDER`, scored with `python -m benchmarks.truth --score FOLDER`.",
@@ -183,7 +191,7 @@ def page(folders: list[Scored]) -> str:
 
 def width(rows: list[Row]) -> float:
     """The median width of the intervals that first findings about broken versions state."""
-    widths = sorted(row.high - row.low for row in rows if row.version == BROKEN and row.kind)
+    widths = sorted(row.high - row.low for row in rows if row.broken and row.kind)
     return widths[len(widths) // 2] if widths else 0.0
 
 

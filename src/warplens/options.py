@@ -105,6 +105,7 @@ class Options:
     least_occupancy: float = 1.0
     strict: bool = False
     verify: bool = True
+    stalls: bool = False
     torch: bool | Mapping[str, Any] = False
     watch: float | None = None
     on_hang: str | None = None

@@ -154,3 +154,88 @@ def test_a_kernel_whose_matrix_units_are_busy_has_nothing_to_fix(share: float, a
     code = {"mma": {"instructions": 20, "matrix": 4, "matrix_flops": flops}, "copy wait": WAIT}
     first = findings(kernel(loop({"copy wait": 400, "mma": 600}, rounds=32, warps=8), code))[0]
     assert ("compute bound" in first.what) == at_roof
+
+
+def test_an_mbarrier_is_no_lock_even_if_its_wait_is_called_acquire() -> None:
+    assert wait_class("acquire", CodeCounts.of(WAIT)) is WaitClass.DATA
+    assert wait_class("acquire", CodeCounts.of(POLL)) is WaitClass.LOCK
+    assert wait_class("acquire") is WaitClass.LOCK
+
+
+def test_a_lock_inside_a_region_serialises_it() -> None:
+    """The region also works, so that its code is no mere wait; its atomics try the lock."""
+    spans = [
+        Span(name, at, lasted, block, 0, sm=block)
+        for block in range(SMS)
+        for name, at, lasted in (("scan", 0, 100), ("merge", 100, 500 + 300 * block))
+    ]
+    merge = {"instructions": 42, "loads": 3, "stores": 2, "atomics": 2, "barriers": 1, "polls": 1}
+    first = findings(kernel(spans, {"scan": {"instructions": 40, "loads": 1}, "merge": merge}))[0]
+    assert (first.kind, first.region) == ("serialised section", "merge")
+
+
+def test_a_warp_with_more_work_than_the_others_serialises_nothing() -> None:
+    spans = [
+        Span("rows", (40 * warp if warp else 1_000), (100_000 if warp == 0 else 30), block, warp, sm=block)
+        for block in range(SMS)
+        for warp in range(8)
+    ]
+    assert findings(kernel(spans, {"rows": {"instructions": 40, "loads": 1}}))[0].kind == "warp imbalance"
+
+
+def ring(stages: int, latency: int, work: int, rounds: int = 24) -> list[Span]:
+    """A producer that issues copies into stages, and a consumer that works on each."""
+    spans, ready, freed, at, done = [], [0] * rounds, [0] * rounds, 0, 0
+    for turn in range(rounds):
+        room = max(at, freed[turn - stages] if turn >= stages else 0)
+        ready[turn] = room + 50 + latency
+        begin = max(done, ready[turn])
+        freed[turn] = begin + work
+        for block in range(SMS):
+            spans += [Span("acquire", at, room - at + 1, block, 0), Span("fetch", room + 1, 48, block, 0)]
+            spans += [Span("receive", done, begin - done + 1, block, 1), Span("math", begin + 1, work - 2, block, 1)]
+        at, done = room + 50, freed[turn]
+    return spans
+
+
+def test_two_sides_that_wait_for_one_another_need_more_stages() -> None:
+    code = {
+        "acquire": WAIT,
+        "receive": WAIT,
+        "fetch": {"instructions": 7, "copies": 1},
+        "math": {"instructions": 70, "shared": 4, "ways": 1},
+    }
+    shallow, deep = (findings(kernel(ring(stages, 2_000, 1_000), code)) for stages in (1, 8))
+    assert (shallow[0].kind, shallow[0].region) == ("too little in flight", "receive")
+    assert shallow[0].gain.high == pytest.approx(2 / 3, abs=0.03), "more stages leave the time of the slower side"
+    assert verdict(deep, "too little in flight").verdict == "refuted"
+
+
+@pytest.mark.parametrize(("moved", "kind"), [(512, "too little in flight"), (4096, "")])
+def test_waits_for_copies_matter_where_the_memory_has_room(moved: int, kind: str) -> None:
+    """4,096 bytes of 16 warps in 1,000 ns on each SM are more than an H200's memory can move."""
+    code = {
+        "wait": {"instructions": 1, "waits": 1},
+        "issue": {"instructions": 20, "copies": 2, "moved_bytes": moved},
+        "use": {"instructions": 50, "shared": 1, "ways": 1},
+    }
+    found = findings(kernel(loop({"wait": 700, "issue": 200, "use": 100}, rounds=12, warps=16), code))
+    one = verdict(found, "too little in flight")
+    assert (one.verdict, one.region) == (("supported", "wait") if kind else ("refuted", ""))
+
+
+@pytest.mark.parametrize(("moved", "supported"), [(128, True), (2048, False)])
+def test_unknown_addresses_are_apart_where_much_is_in_flight_and_little_arrives(moved: int, supported: bool) -> None:
+    code = {
+        "fetch": {"instructions": 48, "loads": 4, "load_bytes": 16, "scattered": 4, "moved_bytes": moved},
+        "emit": {"instructions": 8, "stores": 4, "store_waste": 1.0, "moved_bytes": moved},
+    }
+    found = findings(kernel(loop({"fetch": 500, "emit": 4_500}, rounds=3, warps=48), code))
+    assert (verdict(found, "uncoalesced access").verdict == "supported") == supported
+
+
+def test_atomics_in_several_places_count_together() -> None:
+    code = {name: {"instructions": 1, "atomics": 1} for name in ("w", "x", "y", "z")}
+    code |= {"get": {"instructions": 3, "loads": 1, "load_bytes": 4}, "do": {"instructions": 400}}
+    spans = loop({"get": 20_000, "w": 4_000, "x": 4_000, "y": 4_000, "z": 4_000, "do": 20_000})
+    assert verdict(findings(kernel(spans, code)), "atomics contention").verdict == "supported"

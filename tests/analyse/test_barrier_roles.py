@@ -11,6 +11,7 @@ from tests.support.builders import Span, make_trace
 from tests.support.simulated_mbarrier import BarrierWorld, pipeline
 from warplens.analyse.barrier_roles import barrier_roles, warp_duties
 from warplens.analyse.critical_path import critical_path
+from warplens.analyse.findings import findings
 from warplens.decode import decode
 from warplens.record.barrier_words import BarrierWord, Operation
 from warplens.trace.barrier_rows import NO_WAIT
@@ -99,3 +100,20 @@ def test_a_real_pipelines_roles_are_known() -> None:
         0: "producer", 1: "consumer", 2: "consumer", 3: "consumer"
     }  # fmt: skip
     assert sum(region.share for region in critical_path(trace)["tile_sums"].regions) <= 1.0 + 1e-9
+
+
+def test_a_producer_that_waits_for_its_own_copies_is_no_consumer() -> None:
+    copy, wait = BarrierWord(Operation.COPY, 64), BarrierWord(Operation.WAIT, 64, 0)
+    producer, consumer = list[Span](), list[Span]()
+    for step in range(8):
+        at, issue = 10_000 * step, 3 * step
+        producer += [barrier("issue", at + 100, 0, copy), Span("own wait", at + 200, 9000, warp=0)]
+        producer += [barrier("own wait", at + 200, 0, wait, released_by=issue)]
+        consumer += [Span("use", at + 50, 900, warp=1), Span("wait", at + 1000, 8200, warp=1)]
+        consumer += [barrier("wait", at + 1000, 1, wait, released_by=issue)]
+    trace = make_trace(producer + consumer)
+    duties = {duty.warp: duty for duty in warp_duties(trace)}
+    assert (duties[0].role, duties[1].role) == ("producer", "consumer")
+    assert (duties[0].own_waits, duties[1].own_waits) == (("own wait",), ())
+    first = findings(trace)[0]
+    assert (first.kind, first.region) == ("slow producer", "wait"), "it does not wait for the consumer"

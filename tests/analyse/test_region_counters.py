@@ -44,7 +44,7 @@ def test_a_page_of_the_recorded_code_is_summed_by_address() -> None:
     assert math.flops == verified["math"].counts["fp32"] * 2 * 32 * 2
     total = sum(row.samples for row in parse_source_pages(sass_page(function_of(code), plain_numbers))[0].rows)
     assert load.share == pytest.approx(load.samples / total)
-    assert load.evidence["ncu_stall"] == "long_scoreboard"
+    assert load.evidence["stalled_by"] == "long_scoreboard"
     assert load.evidence["ncu_sectors_excess"] == 5.0
     assert "selected" not in math.stall_shares
     assert load.sentence.endswith("stalled by long_scoreboard")

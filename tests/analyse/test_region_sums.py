@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.support.synthetic_capture import make_capture
+from warplens import native
 from warplens.analyse import region_sums, statistics
 from warplens.decode import decode
+from warplens.trace import model
 from warplens.trace.arrays import to_arrow
 from warplens.trace.model import Trace
 
@@ -25,7 +27,7 @@ def _with_open_spans(trace: Trace) -> Trace:
 @pytest.mark.parametrize("by", ["region", "kernel", "launch"])
 def test_blocks_of_rows_give_the_same_statistics(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = _with_open_spans(decode(make_capture(20_000, blocks=12, warps=4, sms=5)))
-    monkeypatch.setattr(region_sums, "_BLOCK", 700)
+    monkeypatch.setattr(model, "BLOCK_ROWS", 700)
     blocks = trace.stats(by)
     monkeypatch.setattr(statistics, "MOST_GROUPS", 0)
     whole = trace.stats(by)
@@ -35,6 +37,21 @@ def test_blocks_of_rows_give_the_same_statistics(by: str, monkeypatch: pytest.Mo
         for name, value in other.items():
             same = math.isclose(one[name], value, rel_tol=1e-12) if isinstance(value, float) else one[name] == value
             assert same, (name, one[name], value)
+
+
+@pytest.mark.skipif(native.load() is None, reason=f"no native library: {native.why_not()}")
+@pytest.mark.parametrize("width", [1 << 16, 200])
+def test_numpy_gives_the_same_statistics_as_c(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of durations that are counted, and of those that are kept because they are longer."""
+    trace = _with_open_spans(decode(make_capture(20_000, blocks=12, warps=4, sms=5)))
+    monkeypatch.setattr(region_sums, "_WIDTH", width)
+    found = trace.stats()
+    monkeypatch.setenv("WARPLENS_NATIVE", "0")
+    assert trace.stats().to_json() == found.to_json()
+    monkeypatch.setattr(statistics, "MOST_GROUPS", 0)
+    for one, other in zip(found, trace.stats(), strict=True):
+        assert one.std == pytest.approx(other.std, rel=1e-12)
+        assert (one.p50, one.p95, one.p99, one.total) == (other.p50, other.p95, other.p99, other.total)
 
 
 def test_durations_that_need_64_bits_are_exact() -> None:

@@ -199,6 +199,25 @@ def test_a_wait_covers_the_whole_spin(form: str) -> None:
         assert "@warplens E" not in repeated
 
 
+SKIPPED_SPIN = (
+    "\tsetp.eq.u32 %p2, %r2, 0;\n\t@%p2 bra $D;\n\tbra $M;\n$B:\n\tnanosleep.u32 20;\n$M:\n"
+    "\tld.volatile.global.u32 %r4, [%rd1];\n\tsetp.ne.u32 %p1, %r4, 0;\n\t@%p1 bra $D;\n\tbra $B;\n$D:\n"
+    "\tadd.u32 %r3, %r3, 1;"
+)
+"""A wait for a flag that some threads skip: `while (first && !flag) sleep();`."""
+
+
+def test_a_wait_ends_on_its_own_edge_where_others_arrive_too() -> None:
+    text = mark_ptx(GUARDED.replace("BODY", SKIPPED_SPIN), Auto.of(True)).text
+    woven = weave(text, buffer=SymbolBuffer())
+    (number,) = (number for number, name in woven.regions.items() if name.startswith("spin wait"))
+    assert woven.code["k"][str(number)]["polls"] == 1
+    assert not any("loop" in name for name in woven.regions.values())
+    ended = text[text.index("@warplens E spin") :].splitlines()
+    assert next(line.strip() for line in ended[1:4] if line.strip()) == "bra $D;", "what skips it ends nothing"
+    assert text.count("@warplens E spin") == 1
+
+
 def test_inline_asm_may_repeat_its_labels() -> None:
     """Each pair of braces has labels of its own: a second copy of the same wait is another spin."""
     spin = ["mbarrier", "bra", "bra"]

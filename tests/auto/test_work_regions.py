@@ -51,10 +51,10 @@ def test_a_loop_that_loads_data_or_adds_atomically_is_no_wait() -> None:
     assert [kind for _, kind in sites(adds)] == ["stores"]
 
 
-def test_a_polling_loop_that_cannot_be_marked_leaves_no_record_per_round() -> None:
-    """Its exit leads where other code leads, too, so that no mark is only on the way out."""
+def test_a_polling_loop_is_one_wait_where_other_code_skips_it() -> None:
+    """Its exit leads where other code leads, too, so that the end of the wait needs a block of its own."""
     body = (
         "  setp.eq.u32 %p2, %r2, 0;\n  @%p2 bra $D;\n$L:\n  ld.volatile.global.u32 %r1, [%rd1];\n"
         "  setp.ne.u32 %p1, %r1, 0;\n  @%p1 bra $D;\n  nanosleep.u32 20;\n  bra.uni $L;\n$D:\n"
     )
-    assert sites(body) == []
+    assert sites(body) == [("spin wait", "waits")]

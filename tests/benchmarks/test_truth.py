@@ -18,7 +18,7 @@ from benchmarks.truth import score
 from benchmarks.truth.accepted import ACCEPTED
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
 from benchmarks.truth.pairs import PAIRS
-from benchmarks.truth.second_pairs import SECOND, THIRD
+from benchmarks.truth.sets import EVERY
 from tests.support.cuda_compilers import needs_nvrtc
 from tests.support.simulated_driver import SimulatedDriver
 from warplens import simulate
@@ -30,8 +30,7 @@ from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_inclu
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "truth" / "kernels"
 ASYNC = {"activation_sum", "staged_sums"}
 """CUDA kernels with instructions that the interpreter does not have: mbarriers and bulk copies."""
-ALL = (*PAIRS, *SECOND, *THIRD)
-OF = {language: [pair for pair in ALL if pair.language == language] for language in ("CUDA", "Triton", "Gluon")}
+OF = {language: [pair for pair in EVERY if pair.language == language] for language in ("CUDA", "Triton", "Gluon")}
 
 
 def ids(pair: Pair) -> str:
@@ -118,7 +117,7 @@ def test_the_set_covers_what_the_findings_are_judged_by() -> None:
     } <= causes  # fmt: skip
     assert {pair.cause for pair in PAIRS if not pair.change} == {"compute bound", "memory bound"}
     assert all(OF.values())
-    assert len({pair.name for pair in ALL}) == len(ALL)
+    assert len({pair.name for pair in EVERY}) == len(EVERY)
 
 
 @needs_nvrtc
@@ -162,19 +161,32 @@ def test_a_triton_kernel_gives_the_right_result(pair: Pair, triton_lab: Interpre
 
 
 def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab, tmp_path: Path, monkeypatch) -> None:
-    from benchmarks.truth import second_cases, third_cases, third_kernels, triton_cases, triton_kernels
+    from benchmarks.truth import (
+        fourth_cases,
+        fourth_kernels,
+        second_cases,
+        third_cases,
+        third_kernels,
+        triton_cases,
+        triton_kernels,
+    )
     from benchmarks.truth.unmarked import without_marks
 
     plain = without_marks(triton_kernels, tmp_path)
     assert "wlt.region" not in Path(str(plain.__file__)).read_text()
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
-    monkeypatch.setattr(third_cases, "kernels", without_marks(third_kernels, tmp_path))
+    for cases, module in ((third_cases, third_kernels), (fourth_cases, fourth_kernels)):
+        monkeypatch.setattr(cases, "kernels", without_marks(module, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)
 
 
+GLUON = ("row_sums", "matmul", "paged_sums", "smooth_sums")
+
+
 def gluon_jobs() -> dict[str, Any]:
+    from benchmarks.truth import fourth_kernels as others
     from benchmarks.truth import gluon_kernels as kernels
     from tests.support.triton_examples import Job, descriptor
 
@@ -187,10 +199,18 @@ def gluon_jobs() -> dict[str, Any]:
         along, waits = {"ALONG_ROWS": bool(repaired)}, {"WAITS": not repaired}
         found[f"row_sums {version}"] = Job(kernels.row_sums, rows, along | shape, {"num_warps": 4})
         found[f"matmul {version}"] = Job(kernels.specialised_matmul, tiles, waits | tile, {"num_warps": 8})
+        paged = {"pages": descriptor(32, 32), "after": "*i32", "table": "*i32", "y": "*fp32", "count": "i32"}
+        chained = {"CHAINED": not repaired, "STAGES": 4, "num_warps": 4}
+        found[f"paged_sums {version}"] = Job(others.paged_sums, paged, chained, {"num_warps": 4})
+        warps = 16 if repaired else 4
+        smooth = {"x": descriptor(64, 64), "y": "*fp32", "count": "i32"}
+        found[f"smooth_sums {version}"] = Job(
+            others.smooth_sums, smooth, {"STAGES": 4, "num_warps": warps}, {"num_warps": warps}
+        )
     return found
 
 
-@pytest.mark.parametrize("name", [f"{kernel} {v}" for kernel in ("row_sums", "matmul") for v in (BROKEN, REPAIRED)])
+@pytest.mark.parametrize("name", [f"{kernel} {v}" for kernel in GLUON for v in (BROKEN, REPAIRED)])
 def test_a_gluon_kernel_compiles_with_marks(name: str) -> None:
     pytest.importorskip("triton")
     from warplens.weave.weaving import Weaving
@@ -331,6 +351,14 @@ def test_a_first_finding_is_scored(
     pair = next(pair for pair in PAIRS if pair.name == "uncoalesced_loads")
     row = score.row_of(pair, version, None, 0.7 if version == BROKEN else None)
     assert (row.right, row.gain_inside) == (right, inside)
+
+
+def test_a_repair_that_gains_nothing_was_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = next(pair for pair in PAIRS if pair.name == "uncoalesced_loads")
+    monkeypatch.setattr(score, "findings", lambda trace: [finding("nothing to fix", 0, 0)])
+    rows = [score.row_of(pair, BROKEN, None, measured) for measured in (0.05, 0.5)]
+    assert [row.right for row in rows] == [True, False]
+    assert score.shares(rows) == {"broken": (0, 1), "repaired": (1, 1), "gain": (0, 0)}
 
 
 def test_the_page_states_each_bar_and_every_miss() -> None:

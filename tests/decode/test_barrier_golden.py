@@ -9,6 +9,7 @@ from tests.support.paths import GOLDEN
 from warplens.analyse.barrier_roles import barrier_roles, warp_duties
 from warplens.analyse.critical_path import critical_path
 from warplens.decode.trace_loader import load
+from warplens.trace.barrier_rows import IMMEDIATE_CYCLES
 from warplens.trace.model import Trace
 
 
@@ -74,3 +75,14 @@ def test_a_cuda_pipeline_with_bulk_copies() -> None:
     assert (start[arrival] < start[wait] + trace.numpy("dur_cycles")[wait]).all()
     released = trace.edges["arrival_record"].to_numpy()[np.array(kinds) == "arrive"]
     assert len(set(released.tolist())) == len(released), "each phase of an empty stage has its own last arrival"
+
+
+def test_a_slow_test_of_a_barrier_is_no_wait_for_an_unrecorded_arrival() -> None:
+    """Four blocks of the CuTe GEMM of examples/: a busy SM takes up to 600 cycles to test a barrier that is complete."""
+    trace = load(GOLDEN / "captures" / "cute_gemm_barriers.wlcap")
+    kinds = trace.edges["kind"].to_pylist()
+    # Eight consumer warps wait for 16 tiles; the first wait for each of the four stages finds it empty.
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {"copy": 4 * 16 * 8, "arrive": 4 * 16}
+    duration = trace.numpy("dur_cycles")[trace.edges["wait"].to_numpy()]
+    had_to_wait = trace.edges["waited_ns"].to_numpy() > 0
+    assert duration[~had_to_wait].max() > IMMEDIATE_CYCLES

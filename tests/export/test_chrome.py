@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from tests.support.builders import Span, make_trace
 from tests.support.mark_programs import programs
 from tests.support.trace_processor import TraceProcessor
+from warplens import native
+from warplens.export import track_table
 
 SLICES = """
 select s.id, s.name, s.ts, s.dur, s.depth, s.parent_id, s.category, thread.name as thread,
@@ -61,6 +63,31 @@ def test_spans_values_and_launches_come_back(spans: list[Span], tmp_path: Path) 
     assert [row["ts"] for row in counters] == [start for start, _ in values]
     # trace_processor reads decimals to within one unit in the last place
     assert [row["value"] for row in counters] == pytest.approx([value for _, value in values], rel=1e-14, abs=1e-300)
+
+
+@pytest.mark.skipif(native.load() is None, reason=f"no native library: {native.why_not()}")
+@settings(
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(spans=programs(loose=True, max_tracks=8))
+def test_arrow_writes_the_same_bytes_as_c(spans: list[Span], tmp_path: Path) -> None:
+    trace = make_trace(spans)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(track_table, "CHUNK_ROWS", 20)
+        trace.export(tmp_path / "c.json", force=True)
+        patch.setenv("WARPLENS_NATIVE", "0")
+        trace.export(tmp_path / "arrow.json", force=True)
+    assert (tmp_path / "c.json").read_bytes() == (tmp_path / "arrow.json").read_bytes()
+
+
+@pytest.mark.skipif(native.load() is None, reason=f"no native library: {native.why_not()}")
+def test_numbers_of_every_length_come_out_of_c(tmp_path: Path) -> None:
+    lengths = [0, *(10**digits + less for digits in range(1, 17) for less in (-1, 0))]
+    spans = [Span("r", length, length, block=at) for at, length in enumerate(lengths)]
+    make_trace(spans).export(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_bytes())["traceEvents"]
+    found = [event["args"] for event in events if event["ph"] == "X" and event.get("cat") != "launch"]
+    assert sorted((one["ns"], one["dur_ns"]) for one in found) == [(length, length) for length in lengths]
 
 
 def test_nesting_and_names_of_lines(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import pytest
+
 from warplens.launch.collector import Collector
+from warplens.launch.short_turns import TURN_S, short_turns
 
 
 class Flight:
@@ -102,16 +106,84 @@ def test_the_thread_does_other_work_when_nothing_is_left_to_land() -> None:
     collector.close()
 
 
-def test_the_thread_stays_away_while_launches_come_thick_and_fast() -> None:
-    calls: list[int] = []
-    collector, flights = Collector(crowded=lambda: False, idle=lambda: bool(calls.append(1))), []
-    end = time.monotonic() + 0.2
-    while time.monotonic() < end:
-        for _ in range(20):
-            flights.append(Flight())
-            collector.add(flights[-1])
-        time.sleep(0.001)
-    assert not any(one.landed_in for one in flights)
-    assert not calls
-    assert until(lambda: all(one.landed_in for one in flights) and bool(calls))
+class Busy:
+    """Time that passes only where the thread sleeps. The program makes 2,000 launches per second in the first 0.2 s."""
+
+    def __init__(self, launch: Callable[[], None]) -> None:
+        self.now, self.launch, self.pauses = 0.0, launch, 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        before, self.now, self.pauses = self.now, self.now + seconds, self.pauses + 1
+        if self.now < 0.2:
+            for _ in range(int(self.now * 2000) - int(before * 2000)):
+                self.launch()
+
+
+def test_the_thread_stays_away_while_launches_come_thick_and_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[float] = []
+    collector = Collector(crowded=lambda: False, idle=lambda: bool(calls.append(clock.now)))
+    flights: list[Landed] = []
+
+    class Landed(Flight):
+        def land(self, flights: Sequence[Flight]) -> None:
+            for one in flights:
+                one.landed_at = clock.now  # type: ignore[attr-defined]
+
+    def launch() -> None:
+        flights.append(Landed())
+        collector.add(flights[-1])
+
+    clock = Busy(launch)
+    monkeypatch.setattr("warplens.launch.collector.time", clock)
+    launch()
+    assert until(lambda: bool(calls))
     collector.close()
+    assert len(flights) > 300
+    assert min(one.landed_at for one in flights) >= 0.2  # type: ignore[attr-defined]
+    assert calls[0] >= 0.2
+
+
+def test_the_thread_stays_away_while_other_launches_come_thick_and_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of kernels that are done with take Python's lock, too. The thread looks after them rarely."""
+    launches: list[int] = []
+    landed: list[float] = []
+
+    class Landed(Flight):
+        def land(self, flights: Sequence[Flight]) -> None:
+            landed.append(clock.now)
+
+    collector = Collector(crowded=lambda: False, launched=lambda: len(launches))
+    clock = Busy(lambda: launches.append(1))
+    monkeypatch.setattr("warplens.launch.collector.time", clock)
+    collector.add(Landed())
+    assert until(lambda: bool(landed))
+    collector.close()
+    assert landed[0] >= 0.2
+    assert clock.pauses < 10
+
+
+def test_the_thread_gives_python_s_lock_back_soon_while_it_works() -> None:
+    intervals: list[float] = []
+    before = sys.getswitchinterval()
+    collector = Collector(crowded=lambda: False, idle=lambda: bool(intervals.append(sys.getswitchinterval())))
+    collector.add(Flight())
+    assert until(lambda: bool(intervals))
+    collector.close()
+    assert intervals[0] == pytest.approx(TURN_S, rel=0.05)
+    assert sys.getswitchinterval() == before
+
+
+def test_short_turns_nest_and_leave_what_the_program_sets() -> None:
+    before = sys.getswitchinterval()
+    try:
+        with short_turns():
+            with short_turns():
+                pass
+            assert sys.getswitchinterval() == pytest.approx(TURN_S, rel=0.05)
+            sys.setswitchinterval(0.002)
+        assert sys.getswitchinterval() == pytest.approx(0.002)
+    finally:
+        sys.setswitchinterval(before)

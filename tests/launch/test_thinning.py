@@ -58,6 +58,20 @@ def test_the_densest_regions_go_first_and_one_stays() -> None:
     assert regions_to_omit({"c": known["c"]}, 9.0, 0.05) == frozenset()
 
 
+def test_regions_in_loops_go_before_short_ones_that_are_executed_once() -> None:
+    """A load that waits for its value is long, and costs what the loop could overlap without its marks."""
+    known = {"load": RegionDensity(64, 64_000), "reduce": RegionDensity(2, 100), "store": RegionDensity(2, 10)}
+    assert regions_to_omit(known, 1.6, 0.05) == {"load"}
+    assert regions_to_omit(known | {"size": RegionDensity(1, 0)}, 1.6, 0.05) == {"load", "size"}
+
+
+def test_the_last_weaving_has_no_marks_in_loops() -> None:
+    known = {"load": RegionDensity(64, 6400), "mma": RegionDensity(66, 9000), "store": RegionDensity(2, 10)}
+    now = [(Thinning(17), 1.06)]
+    assert next_thinning(now, known, 0.05, 17) == Thinning(17, frozenset({"load"}))
+    assert next_thinning(now, known, 0.05, 17, last=True) == Thinning(17, frozenset({"load", "mma"}))
+
+
 @pytest.mark.parametrize(
     ("grid", "step"),
     [

@@ -171,6 +171,9 @@ class Contexts:
     def elapsed_ns(self, first: int, second: int) -> float:
         return 0.0
 
+    def synchronize(self) -> None:
+        self.check_safe("cuCtxSynchronize")
+
     def is_idle(self, stream: int) -> bool:
         return False
 

@@ -73,7 +73,7 @@ class Reader:
                 self.run(command, numbers="numbers vary" not in block.notes)
 
     def run(self, command: Command, *, numbers: bool) -> None:
-        run = self._in_process if _plain(command.line) else self._in_shell
+        run = self._in_process if _plain(command.line) else self.in_shell
         code, said, errors = run(command.line)
         if code != 0:
             raise AssertionError(f"`{command.line}` ended with {code}: {errors or said}")
@@ -87,7 +87,8 @@ class Reader:
             code = main(shlex.split(line, comments=True)[1:])
         return code, said.getvalue(), errors.getvalue()
 
-    def _in_shell(self, line: str) -> tuple[int, str, str]:
+    def in_shell(self, line: str) -> tuple[int, str, str]:
+        """Run a command in a shell; returns its exit code, output and errors."""
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )

@@ -188,7 +188,15 @@ def fake_cupy(gpu: FakeDriver, text: str) -> dict[str, dict[str, Any]]:
         def __init__(self, module: Any, name: str) -> None:
             self.module, self.ptr = module, gpu.plain(text, name)
 
-        def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None, **o: Any) -> None:
+        def __call__(
+            self,
+            grid: Any,
+            block: Any,
+            args: Any,
+            shared_mem: int = 0,
+            stream: Any = None,
+            enable_cooperative_groups: bool = False,
+        ) -> None:
             gpu.launch(self.ptr, grid, block, [_plain(a) for a in args], shared_mem, stream.ptr if stream else 0)
 
     class Module:

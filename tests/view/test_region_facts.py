@@ -34,7 +34,17 @@ def test_stalls_and_slopes_name_the_kernel_where_there_are_several() -> None:
     trace = Trace(made.spans, replace(made.meta, sensitivity=Sensitivity((slope,)).to_json()))
     zeros = dict.fromkeys(("executed", "threads", "sectors", "sectors_ideal", "wavefronts", "conflicts"), 0.0)
     counted = RegionCounters(
-        "other", "math", "lines", 80.0, 0.8, 80.0, bytes=0.0, flops=0.0, stalls={"long_scoreboard": 60.0}, **zeros
+        "other",
+        "math",
+        "ncu",
+        "lines",
+        80.0,
+        0.8,
+        80.0,
+        bytes=0.0,
+        flops=0.0,
+        stalls={"long_scoreboard": 60.0},
+        **zeros,
     )
     facts = region_facts(Answers(trace), PLACES, [counted])
     assert facts[0] == [("slope measured with delays (kernel)", "0.50 (0.40 to 0.60) partly hidden")]

@@ -197,3 +197,75 @@ def test_real_kernels_assemble(path: Path, tmp_path: Path) -> None:
     if "Unsupported .version" in done.stderr:
         pytest.skip(f"this ptxas is older than {path.stem}")
     assert done.returncode == 0, done.stderr
+
+
+VARIED = (
+    HEAD
+    + """\
+.visible .entry varied(.param .u64 out, .param .u32 steps, .param .u32 last, .param .u64 scratch)
+{
+	.reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %rd<4>;
+	ld.param.u32 %r1, [steps];
+	ld.param.u32 %r7, [last];
+	mov.u32 %r2, 0;
+	mov.u32 %r3, %tid.x;
+	setp.eq.u32 %p3, %r1, 0;
+	@%p3 bra $done;
+$outer:
+	// @warplens B work
+	LANES
+	mul.lo.u32 %r4, %r2, %r2;
+	shr.u32 %r4, %r4, 1;
+$inner:
+	xor.b32 %r3, %r3, 1;
+	setp.eq.u32 %p1, %r4, 0;
+	sub.u32 %r4, %r4, 1;
+	@!%p1 bra $inner;
+	setp.eq.u32 %p2, %r2, %r7;
+	@%p2 ret;
+$end:
+	// @warplens E work
+	// @warplens B short
+	xor.b32 %r3, %r3, 1;
+	// @warplens E short
+	add.u32 %r2, %r2, 1;
+	setp.lt.u32 %p2, %r2, %r1;
+	@%p2 bra $outer;
+$done:
+	ld.param.u64 %rd1, [out];
+	st.global.u32 [%rd1], %r3;
+	ret;
+}
+"""
+)
+
+
+def varied(monkeypatch: pytest.MonkeyPatch, mode: str, text: str, steps: int, last: int, threads: int = 64) -> Trace:
+    count_only_work(monkeypatch)
+    memory = GlobalMemory(64 << 20)
+    how = Weaving(mode=mode, aligned=threads % 32 == 0)
+    return traced(text, "varied", (2, 1, 1), (threads, 1, 1), [memory.alloc(4), steps, last], how, memory)[0]
+
+
+@pytest.mark.parametrize(("steps", "last"), [(40, 99), (1, 99), (1, 0), (40, 17), (0, 99)])
+def test_executions_that_wait_for_the_next_begin_are_all_there(
+    monkeypatch: pytest.MonkeyPatch, steps: int, last: int
+) -> None:
+    """Durations of many buckets, a region that is open at the exit, one that ran once, and one that never did."""
+    text = VARIED.replace("LANES", "")
+    same(*(varied(monkeypatch, mode, text, steps, last) for mode in ("trace", "aggregate")))
+
+
+@pytest.mark.parametrize("threads", [1, 40, 64])
+def test_warps_with_inactive_lanes_lose_nothing(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    text = VARIED.replace("LANES", "setp.ge.u32 %p1, %r3, 64; @%p1 bra $end;")
+    same(*(varied(monkeypatch, mode, text, 9, 99, threads) for mode in ("trace", "aggregate")))
+
+
+def test_a_loop_of_converged_warps_accesses_no_memory() -> None:
+    text = weave(VARIED.replace("LANES", ""), how=Weaving(mode="aggregate", aligned=True)).text
+    loop = text[text.index("$outer:") : text.index("$done:")]
+    entered, _, left = loop.partition("@!%p2 bra $wl_stay")
+    for code in (entered, left.partition("ret;")[2]):
+        assert "%clock" in code
+        assert "global" not in code

@@ -83,3 +83,13 @@ def test_real_kernels_assemble_with_two_bodies(path: Path, mode: str, tmp_path: 
 
 def test_without_a_selection_there_is_one_body() -> None:
     assert weave(KERNEL, how=Weaving(plain_copy=True)).text == weave(KERNEL, how=Weaving()).text
+
+
+def test_kernels_with_fixed_slots_have_a_plain_copy() -> None:
+    text = re.sub(r"// @warplens \w (?!all\b)[^\n]*", "", KERNEL)
+    how = Weaving(fixed=True, plain_copy=True, select=Selection(blocks=(1, 9, 2)))
+    woven = weave(text, how=how)
+    assert "%clock" not in woven.text.split("$wl_plain_work:")[1]
+    tracks, out, _ = launch(woven, "work", 6, 64, [*GIVEN, "BUFFER"], out=384, select=how.select, parse=False)
+    assert [header["block"] for header, _ in tracks] == [1, 1, 3, 3, 5, 5]
+    assert (out == launch(weave(text), "work", 6, 64, [*GIVEN, "BUFFER"], out=384)[1]).all()

@@ -38,10 +38,10 @@ def test_the_code_of_each_region_is_counted() -> None:
     woven = weave(_TEXT, buffer=SymbolBuffer())
     code = {woven.regions.get(int(number or 0), ""): counts for number, counts in woven.code["k"].items()}
     assert code == {
-        "load": {"instructions": 2, "loads": 2, "load_bytes": 8, "load_waste": 8.0},
+        "load": {"instructions": 2, "loads": 2, "load_bytes": 8, "load_waste": 8.0, "moved_bytes": 256},
         "sync": {"instructions": 1, "barriers": 1},
         "add": {"instructions": 1, "atomics": 1},
-        "": {"instructions": 6, "store_waste": 8.0, "stores": 1},
+        "": {"instructions": 6, "store_waste": 8.0, "stores": 1, "moved_bytes": 128},
     }
     assert Woven.restore(woven.text, woven.describe()).code == woven.code
     assert weave(woven.text).code == woven.code, "a woven text says it again"
@@ -86,3 +86,25 @@ def test_accesses_outside_the_loops_of_a_region_do_not_describe_it() -> None:
     counts = weave(text, buffer=SymbolBuffer()).code["k"]["1"]
     assert (counts["load_waste"], counts["loads"], counts["stores"]) == (1.0, 1, 1)
     assert "store_waste" not in counts
+
+
+def test_the_bytes_that_an_instance_moves_are_known_unless_it_loops() -> None:
+    """Copies count by their size, bulk copies by what their barrier expects, lanes at one address once."""
+    copies = (
+        "  cp.async.cg.shared.global [%r2], [%rd3], 16;\n"
+        "  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 2048;\n  ld.global.f32 %f1, [%rd1];\n"
+    )
+    loads = "  ld.global.f32 %f1, [%rd3];\n  ld.global.f32 %f2, [%rd3+4];\n"
+    once = weave(_TEXT.replace(loads, copies), buffer=SymbolBuffer()).code["k"]["1"]
+    assert once["moved_bytes"] == 32 * 16 + 2048 + 4
+    assert "repeats" not in once
+    looped = f"$L:\n{loads}  setp.lt.u32 %p1, %r2, %r3;\n  @%p1 bra $L;\n"
+    assert weave(_TEXT.replace(loads, looped), buffer=SymbolBuffer()).code["k"]["1"]["repeats"] == 1
+    outer = _TEXT.replace("  // @warplens B load", "$L:\n  // @warplens B load").replace(
+        "  // @warplens E load", "  // @warplens E load\n  setp.lt.u32 %p1, %r2, %r3;\n  @%p1 bra $L;"
+    )
+    assert "repeats" not in weave(outer, buffer=SymbolBuffer()).code["k"]["1"]
+    twice = _TEXT.replace(
+        "  // @warplens B sync", f"  // @warplens B load\n{loads}  // @warplens E load\n  // @warplens B sync"
+    )
+    assert weave(twice, buffer=SymbolBuffer()).code["k"]["1"]["moved_bytes"] == 256, "an instance runs one of them"

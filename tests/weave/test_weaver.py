@@ -123,6 +123,44 @@ def test_two_records_that_wait_together_are_kept_or_lost_together(store: str, le
         assert not records or clocks[-1] <= int(header["exit_clock"]) - int(header["start_clock"])
 
 
+# In a row of regions, one clock read ends a region and begins the next.
+ROW = (
+    HEAD
+    + """\
+.visible .entry row(.param .u64 scratch)
+.reqntid 32, 1, 1
+{
+	.reg .b32 %r<9>;
+	mov.u32 %r1, %laneid;
+	// @warplens I start
+	add.u32 %r2, %r1, 1;
+	// @warplens B a
+	add.u32 %r3, %r2, 1;
+	// @warplens E a
+	// @warplens B b
+	add.u32 %r4, %r3, 1;
+	// @warplens E b
+	// @warplens B c
+	add.u32 %r5, %r4, 1;
+	// @warplens E c
+	add.u32 %r6, %r5, 1;
+	// @warplens I done
+	ret;
+}
+"""
+)
+
+
+def test_records_of_one_clock_read_go_out_in_one_store() -> None:
+    paired, single = (weave(ROW, how=Weaving(store="late", pair=pair)) for pair in (True, False))
+    assert single.text.count("st.global.v2.b32") - paired.text.count("st.global.v2.b32") == 2 * 2
+    assert paired.text.count("st.global.v4.b32") - single.text.count("st.global.v4.b32") == 2
+    seen = [launch(woven, "row", 1, 32, ["BUFFER"])[0] for woven in (paired, single)]
+    names = [[record[:3] for _, records in tracks for record in records] for tracks in seen]
+    assert names[0] == names[1]
+    assert len(names[0]) == 8
+
+
 # Whole warps leave early, and every value a mark reads is the same in all lanes: all of its blocks can be spread.
 UNIFORM = KERNEL.replace("setp.lt.u32 %p1, %r6, %r2", "setp.lt.u32 %p1, %r4, %r2").replace("s32 %r3\n", "s32 %r4\n")
 

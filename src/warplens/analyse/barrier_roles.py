@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from warplens.trace.columns import combined
+from warplens.trace.joined_column import combined
 from warplens.trace.model import Trace
 
 PRODUCER, CONSUMER, PEER = "producer", "consumer", "peer"
@@ -52,6 +52,7 @@ class WarpDuty:
     `role` is `producer` if copies or arrivals that others waited for came from it and it waits only for space,
     `consumer` if it waits for the data of producers, `peer` if it does both at the same barriers. `waited_ns` is how
     long it waited, `kept_waiting_ns` how long others waited for it; both are sums over all blocks and launches.
+    `own_waits` are regions in which it waits for what it has started itself, such as its own copies.
     """
 
     kernel: str
@@ -59,6 +60,7 @@ class WarpDuty:
     role: str
     waited_ns: float
     kept_waiting_ns: float
+    own_waits: tuple[str, ...] = ()
 
 
 def barrier_roles(trace: Trace) -> tuple[BarrierRole, ...]:
@@ -101,7 +103,8 @@ def warp_duties(trace: Trace) -> tuple[WarpDuty, ...]:
         if not len(of):
             continue
         source, target = edges.arrival_warp[of], edges.wait_warp[of]
-        data = of[_carries_data(edges, of)]
+        own = source == target
+        data = of[_carries_data(edges, of) & ~own]
         feeds, fed = set(edges.arrival_warp[data].tolist()), set(edges.wait_warp[data].tolist())
         for warp in sorted({*source.tolist(), *target.tolist()}):
             role = PRODUCER if warp in feeds - fed else CONSUMER if warp in fed - feeds else PEER
@@ -112,6 +115,7 @@ def warp_duties(trace: Trace) -> tuple[WarpDuty, ...]:
                     role,
                     waited_ns=float(edges.waited_ns[of][target == warp].sum()),
                     kept_waiting_ns=float(edges.waited_ns[of][source == warp].sum()),
+                    own_waits=edges.regions(edges.wait[of][own & (target == warp)]),
                 )
             )
     return tuple(out)

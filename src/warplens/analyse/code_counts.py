@@ -12,7 +12,7 @@ from warplens.trace.schema import LaunchInfo
 _MEMORY_SHARE = 0.1
 _BESIDE_A_BARRIER, _BESIDE_A_POLL = 4, 40
 """Instructions that a region which only waits may have for each wait."""
-_LANES = 32
+LANES = 32
 _SECTOR, _WORD = 32, 4
 
 
@@ -26,7 +26,8 @@ class CodeCounts:
     counts accesses whose addresses depend on loaded values. `matrix_flops` are operations of matrix products per
     warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
     indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
-    waits for an mbarrier or for asynchronous copies.
+    waits for an mbarrier or for asynchronous copies. `moved_bytes` are the bytes that a warp loads, stores and copies
+    to or from global memory in one instance; `repeats` says that some of them are in a loop inside the region.
     """
 
     instructions: float = 0
@@ -48,6 +49,8 @@ class CodeCounts:
     local: float = 0
     polls: float = 0
     waits: float = 0
+    moved_bytes: float = 0
+    repeats: float = 0
 
     @classmethod
     def of(cls, counts: Mapping[str, float]) -> CodeCounts:
@@ -83,7 +86,7 @@ class CodeCounts:
     def fetched_bytes(self) -> float:
         """Bytes that a warp has in flight if it issues all loads of the region before it uses the first: whole sectors
         where lanes are apart."""
-        return _LANES * (self.load_bytes * max(self.load_waste, 1.0) + (_SECTOR - _WORD) * self.scattered)
+        return LANES * (self.load_bytes * max(self.load_waste, 1.0) + (_SECTOR - _WORD) * self.scattered)
 
 
 def code_of(launches: list[LaunchInfo]) -> dict[str, CodeCounts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from warplens.analyse.line_times import parse
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
+from warplens.analyse.region_cells import region_mask
 from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import ROLES
@@ -170,14 +172,13 @@ class Evidence:
     def spans_in(self, regions: Sequence[str]) -> Int:
         """The rows of the spans of `regions` in this variant."""
         lives = self.lives
-        rows = lives.rows_of(np.flatnonzero(lives.tracks_of(self.label)))
-        chosen = np.isin(np.arange(len(lives.regions)), [lives.regions.index(region) for region in regions])
-        return rows[chosen[lives.region[rows]] & lives.is_span[rows]]
+        return lives.spans_in(lives.tracks_of(self.label), region_mask(lives.regions, regions))
 
     def cycles_in(self, regions: Sequence[str]) -> Float:
         """Of each track of the trace, the cycles in `regions` of this variant."""
-        lives, rows = self.lives, self.spans_in(regions)
-        return np.bincount(lives.of_row[rows], weights=lives.own[rows], minlength=len(lives)).astype(np.float64)
+        cells = self.lives.cells
+        found = cells.by_track(cells.own, region_mask(self.lives.regions, regions), len(self.lives))
+        return found * self.lives.tracks_of(self.label)
 
     def over_blocks(self, values: Any) -> Spread:
         return spread(values, "blocks")
@@ -230,14 +231,36 @@ class Evidence:
         peak = find_peak(device_of(self.trace))
         if peak is None or "fp16" not in peak.tflops:
             return 0.0
+        flops = self._per_launch({name: one.matrix_flops for name, one in self.code.items() if name})
+        return float(min(flops / self._plain_ns / (1000 * peak.tflops["fp16"]), 1.0))
+
+    @cached_property
+    def memory_reached(self) -> float | None:
+        """The share of the memory's peak that the kernel requests without marks: the bytes in the PTX of each region,
+        once per instance. None where that is not known, as with loops inside a region."""
+        peak, moved = (
+            find_peak(device_of(self.trace)),
+            {name: one for name, one in self.code.items() if one.moved_bytes},
+        )
+        if peak is None or not moved or any(one.repeats for one in moved.values()):
+            return None
+        moved_bytes = self._per_launch({name: one.moved_bytes for name, one in moved.items()})
+        return moved_bytes / self._plain_ns / peak.bandwidth
+
+    @property
+    def _plain_ns(self) -> float:
+        return self.kernel_ns * (1 - (self.cost or 0.0))
+
+    def _per_launch(self, amounts: Mapping[str, float]) -> float:
+        """The sum over all instances of the regions in one launch, also in blocks that were not recorded; code outside
+        all regions runs once per warp."""
         shapes = {one.region: one.count for one in self.of(MODES).regions}
-        flops = sum(one.matrix_flops * shapes.get(name, 0) for name, one in self.code.items() if name)
+        shapes[""] = int(self.lives.tracks_of(self.label).sum())
         recorded = sum(len(self.lives.all_blocks_of(at).number) for at in self.launches)
         parts = [self.lives.blocks_of(at) for at in self.launches]
         sampled = sum(part.stop - part.start for part in parts)
-        whole = flops * recorded / max(sampled, 1) / len(self.launches)
-        plain = self.kernel_ns * (1 - (self.cost or 0.0))
-        return float(min(whole / plain / (1000 * peak.tflops["fp16"]), 1.0))
+        whole = sum(amount * shapes.get(name, 0) for name, amount in amounts.items())
+        return float(whole * recorded / max(sampled, 1) / len(self.launches))
 
     @property
     def at_roof(self) -> bool:
@@ -277,9 +300,10 @@ class Evidence:
 
     def wait_class(self, region: str) -> WaitClass:
         """What a waiting region waits for. What only some roles of a block run is no barrier of the block."""
-        roles = self.of(ROLES).roles
-        everyone = all(region in one.role.regions for one in roles)
-        return wait_class(region, self.code.get(region) if everyone else None)
+        code = self.code.get(region)
+        if code is not None and not all(region in one.role.regions for one in self.of(ROLES).roles):
+            code = replace(code, barriers=0)
+        return wait_class(region, code)
 
     # --- verdicts
 

@@ -16,8 +16,8 @@ _SHARES = (
     "tail",
     "unused",
     "idle",
-    "fetch",
-    "work_",
+    "fetch_without",
+    "work_without",
     "_wait",
 )
 
@@ -27,6 +27,8 @@ def gain_text(one: Finding) -> str:
     if one.gain.high <= 0:
         return "no gain in time" if one.kind != NOTHING_TO_FIX else "nothing to gain"
     low, high = percent(one.gain.low).removesuffix(" %"), percent(one.gain.high)
+    if one.kind == NOTHING_TO_FIX:
+        return f"at most {high}"
     saves = f"saves {low} to {high}" if low != high.removesuffix(" %") else f"saves {high}"
     return f"{saves} ({duration(one.gain_ns.low)} to {duration(one.gain_ns.high)} per launch)"
 

@@ -29,8 +29,10 @@ from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.rank_hangs import rank_findings
+from warplens.analyse.region_counters import RegionCounters
 from warplens.analyse.region_purity import RegionPurity, region_purity
 from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
 from warplens.analyse.waves import WAVES
@@ -43,6 +45,8 @@ _MIN_GAIN = 0.02
 _REMEDIES = {"memory": "fewer bytes (reuse, fusion, smaller types)", "compute": "fewer operations or a faster type"}
 _UNDECIDED = 0.25
 """What is undecided and may gain more than this is worth deciding first."""
+_WORTH_RECORDING = 0.1
+"""What is withheld and would gain more than this is worth another recording."""
 _EXPLAINS = 0.5
 _HIDDEN = 0.05
 _ROOM = 0.1
@@ -116,6 +120,8 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
         judged += [_sized(one, evidence, share) for one in _judge(evidence)]
     pure = region_purity(answers.trace)
     judged = [_with_caution(one, pure) for one in judged]
+    stalls = [*(given or KnownFacts()).counters, *sampled_stalls(answers.trace).regions]
+    judged = [_with_stalls(one, stalls) for one in judged]
     supported = [one for one in judged if one.verdict == SUPPORTED]
     return Findings(
         (
@@ -136,6 +142,13 @@ def _with_caution(one: Finding, pure: Mapping[tuple[str, str], RegionPurity]) ->
         return replace(one, consequences=below) if below else one
     evidence = {**one.evidence, "purity": found.purity, "complete": found.complete}
     return replace(one, evidence=evidence, caution=found.caution, consequences=below)
+
+
+def _with_stalls(one: Finding, counters: Sequence[RegionCounters]) -> Finding:
+    """A finding about a region, with what its warps were stalled by where that was sampled; so are its consequences."""
+    below = tuple(_with_stalls(each, counters) for each in one.consequences)
+    found = next((each.evidence for each in counters if one.is_about(each.kernel, each.region)), {})
+    return replace(one, evidence={**one.evidence, **found}, consequences=below) if found or below else one
 
 
 def _judge(evidence: Evidence) -> list[Finding]:
@@ -236,10 +249,24 @@ def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequen
         one = open_[0]
         more = {"evidence": dict(one.evidence), "region": one.region, "refuted_by": "The measurement that decides it."}
         return evidence.supported(UNDECIDED, f"Not decided: {one.what}", one.advice, one.gain, LOW, **more)
+    held = max((one for one in others if one.withheld), key=lambda one: one.gain.middle, default=None)
+    if held is not None and held.gain.middle >= _WORTH_RECORDING:
+        return evidence.supported(
+            UNDECIDED,
+            f"Not decided: {held.kind}, as {held.withheld}. {held.what}",
+            "Record it with fewer marks (fewer regions, or fewer classes of --auto), and all blocks.",
+            held.gain,
+            LOW,
+            region=held.region,
+            refuted_by="A recording that costs less and does not show it.",
+        )
     busy = f"; most warp time goes to `{top[0]}` ({percent(top[1])})" if top[0] else ""
+    largest = max(small, key=lambda one: one.gain.high, default=None)
+    most = f", {largest.kind} at most {percent(largest.gain.high)}" if largest else ""
     return evidence.supported(
         NOTHING_TO_FIX,
-        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{busy}.{_to_decide(open_)}",
+        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{most}{busy}."
+        f"{_to_decide(open_)}",
         "Give the work (--flops, --bytes) or an Nsight Compute report (--ncu) to see how far the roof is.",
         Gain.between(0.0, max((one.gain.high for one in small), default=0.0)),
         MEDIUM,

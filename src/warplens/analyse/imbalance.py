@@ -61,8 +61,9 @@ def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]
     """Measure the imbalance of every kernel; `waits` is a regular expression for regions that only wait."""
     lives = Lifetimes.of(trace)
     waiting = np.array([purpose is Purpose.WAIT for purpose in lives.purposes(waits)], bool)
-    at_work = lives.own * ~waiting[lives.region] if waiting.any() else lives.own
-    work = lives.sum_per_track(at_work)
+    cells = lives.cells
+    at_work = cells.own * ~waiting[cells.region]
+    work = np.bincount(cells.track, weights=at_work, minlength=len(lives)).astype(np.float64)
     roles, role = warp_roles(lives)
     code = merged_code(trace)
     barriers = waiting & np.array(
@@ -79,10 +80,12 @@ def _meeting(lives: Lifetimes, kernel: str, roles: tuple[WarpRole, ...], barrier
     own = [one for one in roles if one.kernel == kernel]
     shared = set.intersection(*(set(one.regions) for one in own)) if len(own) > 1 else set()
     codes = [code for code in np.flatnonzero(barriers) if lives.regions[code] in shared]
-    rows = lives.rows_of(np.flatnonzero(lives.tracks_of(kernel)))
-    waited = lives.own[rows][np.isin(lives.region[rows], codes) & lives.is_span[rows]].sum()
+    if not codes:
+        return None
+    cells = lives.cells
+    waited = cells.own[np.isin(cells.region, codes) & lives.tracks_of(kernel)[cells.track]].sum()
     lived = (lives.finish - lives.begin)[lives.tracks_of(kernel)].sum()
-    if not codes or waited < _LONG_WAIT * lived:
+    if waited < _LONG_WAIT * lived:
         return None
     regions = dict.fromkeys(region for one in own for region in one.regions)
     return WarpRole(kernel, tuple(sorted(warp for one in own for warp in one.warps)), tuple(regions))
@@ -91,7 +94,7 @@ def _meeting(lives: Lifetimes, kernel: str, roles: tuple[WarpRole, ...], barrier
 def _of_kernel(
     lives: Lifetimes,
     kernel: str,
-    work: Int,
+    work: Float,
     at_work: Float,
     roles: tuple[WarpRole, ...],
     role: Int,
@@ -128,7 +131,7 @@ def _of_kernel(
     )
 
 
-def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
+def _balance(lives: Lifetimes, work: Float, at_work: Float, role: WarpRole, member: Mask) -> RoleBalance:
     """Compare each block's busiest warp with the mean of its role."""
     tracks = np.flatnonzero(member)
     blocks, group = np.unique(lives.block[tracks], return_inverse=True)
@@ -149,19 +152,21 @@ def _balance(lives: Lifetimes, work: Int, at_work: Float, role: WarpRole, member
     )
 
 
-def _uneven_region(lives: Lifetimes, at_work: Float, tracks: Int, group: Int, most: Array, work: Int) -> str:
+def _uneven_region(lives: Lifetimes, at_work: Float, tracks: Int, group: Int, most: Array, work: Float) -> str:
     """The region in which the busiest warps spend most more than the others of their role."""
     busiest = tracks[work[tracks] == most[group]]
     return _difference(lives, at_work, busiest, np.setdiff1d(tracks, busiest))
 
 
-def _difference(lives: Lifetimes, weight: Float, some: Int, others: Int) -> str:
+def _difference(lives: Lifetimes, weight: Float | Int, some: Int, others: Int) -> str:
+    """The region in which some tracks spend most more than others; `weight` has one number per cell."""
     if not len(some) or not len(others):
         return ""
     kind = np.zeros(len(lives), np.int64)
     kind[some], kind[others] = 1, 2
     many = len(lives.regions)
-    totals = np.bincount(lives.spread(kind) * many + lives.region, weights=weight, minlength=3 * many).reshape(3, many)
+    cells = lives.cells
+    totals = np.bincount(kind[cells.track] * many + cells.region, weight, 3 * many).reshape(3, many)
     apart = totals[1] / len(some) - totals[2] / len(others)
     at = int(apart.argmax())
     return lives.regions[at] if apart[at] > 0 else ""
@@ -183,7 +188,8 @@ def _late_region(lives: Lifetimes, kernel: str, parts: list[BlockLives], late_pa
     if not late.any():
         return ""
     others = np.isin(lives.blocks.launch, lives.launches_of(kernel)) & ~late
-    return _difference(lives, lives.exclusive, np.flatnonzero(late[lives.block]), np.flatnonzero(others[lives.block]))
+    some, rest = (np.flatnonzero(chosen[lives.block]) for chosen in (late, others))
+    return _difference(lives, lives.cells.exclusive, some, rest)
 
 
 def _slow_sms(sm: Int, lasted: Int) -> tuple[tuple[int, ...], float]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warplens.analyse.ncu import NcuKernel
+from warplens.analyse.region_counters import RegionCounters
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class ResultCheck:
 class KnownFacts:
     """The work per launch and its type, the time without marks and the expected time, the check of the result, ceilings
     measured on the device, and what Nsight Compute measured. `work_of` names the kernel that the work is of; without
-    it, the work is that of the trace's only kernel."""
+    it, the work is that of the trace's only kernel. `counters` are stalls and counters of regions."""
 
     flops: float | None = None
     bytes: float | None = None
@@ -32,3 +33,4 @@ class KnownFacts:
     measured: Mapping[str, float] | None = None
     ncu: tuple[NcuKernel, ...] = ()
     work_of: str | None = None
+    counters: tuple[RegionCounters, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,11 +12,12 @@ import numpy.typing as npt
 
 from warplens.analyse.code_counts import merged_code
 from warplens.analyse.kernel_variants import kernel_variants
+from warplens.analyse.region_cells import RegionCells, TrackSums
 from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.record.block_lives import BlockLives, unpack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED
-from warplens.trace.arrays import run_starts
-from warplens.trace.model import Trace
+from warplens.trace.model import BLOCK_ROWS, Trace
+from warplens.trace.runs import Runs
 from warplens.trace.schema import LaunchInfo
 
 Array = npt.NDArray[Any]
@@ -77,9 +79,8 @@ class Lifetimes:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        track = trace.numpy("track")
-        self.first = run_starts(track)
-        self.counts = np.diff(np.append(self.first, len(track)))
+        tracks = trace.runs("track")
+        self.first, self.counts = tracks.starts, tracks.counts
         self.region, self.regions = trace.codes("region")
         self.start = trace.numpy("start_cycle")
         self.duration = trace.numpy("dur_cycles")
@@ -129,40 +130,47 @@ class Lifetimes:
         """Spans whose end was recorded."""
         return np.asarray(self.is_span & ~self.trace.numpy("open"))
 
+    def row_blocks(self) -> Iterator[slice]:
+        """The rows of whole tracks in blocks that fit a processor's cache, so that large arrays are not needed."""
+        return (slice(*rows) for rows in self.trace.runs("track").blocks(0, len(self.start), BLOCK_ROWS))
+
     @cached_property
+    def _sums(self) -> TrackSums:
+        return TrackSums.of(self.trace, self.is_span)
+
+    @property
+    def cells(self) -> RegionCells:
+        """What each track spent in each region."""
+        return self._sums.cells
+
+    @property
     def detached(self) -> Mask:
         """Asynchronous spans: they overlap their own track, so they do not count against a parent's exclusive time."""
-        depth = self.trace.numpy("depth")
-        out = np.zeros(len(self.start), bool)
-        if len(out) > 1:
-            np.less(self.start[1:], self.end[:-1], out=out[:-1])
-            out[:-1] &= depth[1:] <= depth[:-1]
-            out[self.first[1:] - 1] = False
-        # For a row without a parent, index -1 compares with the last row; the mask removes it.
-        out |= (self.end > self.end[self.parent]) & (self.parent >= 0)
-        out &= self.is_span
-        return out
+        return self._sums.detached
 
     @cached_property
     def inner(self) -> Int:
         """The rows of spans that are nested in another span of their track."""
-        inside = self.parent >= 0
-        inside &= self.is_span
-        if self.detached.any():
-            inside &= ~self.detached
-        return np.flatnonzero(inside)
+        return np.flatnonzero(self._nested(slice(None)))
+
+    def _nested(self, rows: slice) -> Mask:
+        inside = self.parent[rows] >= 0
+        inside &= self.is_span[rows]
+        inside &= ~self.detached[rows]
+        return inside
 
     @cached_property
     def exclusive(self) -> Float:
         """Each span's cycles less those of its direct children; 0 for instants and values."""
-        inner = self.inner
-        in_children = np.bincount(self.parent[inner], weights=self.duration[inner], minlength=len(self.start))
-        own: Float = in_children.astype(np.float64, copy=False)
-        np.subtract(self.duration, own, out=own)
-        np.maximum(own, 0, out=own)
-        if not self.is_span.all():
-            own[~self.is_span] = 0
-        return own
+        found = np.empty(len(self.start), np.float64)
+        for rows in self.row_blocks():
+            child, duration = self._nested(rows), self.duration[rows]
+            around = self.parent[rows][child] - rows.start
+            inner = np.bincount(around, weights=duration[child], minlength=len(duration))
+            np.subtract(duration, inner, out=found[rows])
+            np.maximum(found[rows], 0, out=found[rows])
+            found[rows] *= self.is_span[rows]
+        return found
 
     @cached_property
     def own(self) -> Float:
@@ -182,22 +190,22 @@ class Lifetimes:
         """Each track's index in `launches`."""
         return self._launches[1]
 
-    @cached_property
+    @property
     def begin(self) -> Int:
-        # A clock may step back, so a track's first record is not always its earliest.
-        return _reduce(np.minimum, self.start, self.first)
+        """The earliest begin of each track: a clock may step back, so its first record is not always its earliest."""
+        return self._sums.extents.begin
 
-    @cached_property
+    @property
     def finish(self) -> Int:
-        return _reduce(np.maximum, self.end, self.first)
+        return self._sums.extents.finish
 
-    @cached_property
+    @property
     def begin_ns(self) -> Int:
-        return _reduce(np.minimum, self.trace.numpy("start_ns"), self.first)
+        return self._sums.extents.begin_ns
 
-    @cached_property
+    @property
     def finish_ns(self) -> Int:
-        return _reduce(np.maximum, self.trace.numpy("start_ns") + self.trace.numpy("dur_ns"), self.first)
+        return self._sums.extents.finish_ns
 
     @cached_property
     def launches(self) -> tuple[LaunchLifetime, ...]:
@@ -351,6 +359,26 @@ class Lifetimes:
         counts = self.counts[tracks]
         before = np.cumsum(counts) - counts
         return np.asarray(np.arange(int(counts.sum())) + np.repeat(self.first[tracks] - before, counts))
+
+    def track_batches(self, place: Int) -> Iterator[Int]:
+        """Tracks with all others at the same place, such as a block, in batches that fit a processor's cache."""
+        order = np.argsort(place, kind="stable")
+        ends = np.cumsum(self.counts[order])
+        heads = Runs.of(place[order]).starts
+        rows = Runs((ends - self.counts[order])[heads], heads, int(ends[-1]) if len(ends) else 0)
+        for first, last in rows.blocks(0, rows.rows, BLOCK_ROWS):
+            yield order[slice(*np.searchsorted(ends, (first, last), side="right"))]
+
+    def spans_in(self, tracks: Mask, regions: Mask) -> Int:
+        """The rows of the spans of some regions on some tracks, in order."""
+        found = [np.zeros(0, np.int64)]
+        for rows in self.row_blocks():
+            of = slice(*np.searchsorted(self.first, (rows.start, rows.stop)))
+            chosen = regions[self.region[rows]] & self.is_span[rows]
+            if not tracks[of].all():
+                chosen &= np.repeat(tracks[of], self.counts[of])
+            found.append(rows.start + np.flatnonzero(chosen))
+        return np.concatenate(found)
 
     def tracks_of(self, name: str) -> Mask:
         return np.asarray(np.isin(self.launch, self.launches_of(name)))

@@ -62,11 +62,22 @@ class SourcePage:
     kernel: str
     sass: bool
     rows: Sequence[SourceRow]
+    code: str = ""
+    """The fingerprint of its code where that is known; else the rows' instructions say it."""
+    plain: bool = False
+    """Whether it is known to be of the kernel without marks."""
+    more: float = 0.0
+    """Samples of the kernel that none of the rows has."""
+
+    @property
+    def samples(self) -> float:
+        """All samples of the kernel."""
+        return sum(row.samples for row in self.rows) + self.more
 
     @property
     def fingerprint(self) -> str:
         """Compare with `KernelVerification.fingerprint`: whether the page is of the very code that was recorded."""
-        return opcode_fingerprint(row.text for row in self.rows) if self.sass else ""
+        return self.code or opcode_fingerprint(row.text for row in self.rows) if self.sass else ""
 
 
 def is_source_page(text: str) -> bool:
@@ -159,12 +170,17 @@ def _row(cells: Mapping[str, str], file: str, by_line: bool, addressed: bool) ->
     )
 
 
+def reason_name(given: str) -> str:
+    """A stall reason by the name that it has everywhere in warplens."""
+    return _REASONS.get(given, given)
+
+
 def _stalls(cells: Mapping[str, str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in cells.items():
         match = _STALL.match(name)
         if match and (count := _number(value)):
-            reason = _REASONS.get(match[1], match[1])
+            reason = reason_name(match[1])
             found[reason] = found.get(reason, 0.0) + count
     return found
 
@@ -183,9 +199,10 @@ def _flops(text: str, executed: float, threads: float) -> float:
 
 
 def _relative(rows: Sequence[SourceRow]) -> list[SourceRow]:
-    """Count addresses from the kernel's first instruction."""
+    """Count addresses from the kernel's first instruction, and put the rows in their order."""
     start = min(row.place for row in rows)
-    return [SourceRow(**{**vars(row), "place": row.place - start}) for row in rows]
+    moved = (SourceRow(**{**vars(row), "place": row.place - start}) for row in rows)
+    return sorted(moved, key=lambda row: row.place)
 
 
 def _place(text: str) -> int | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 
 import numpy as np
 
+from warplens import native
 from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.intervals import MAX_SETS, TAG_BITS, concurrency, union
 from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.pipeline import Pipeline, pipeline_depth
 from warplens.analyse.region_purpose import Purpose
+from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
@@ -58,8 +61,7 @@ def overlap(trace: Trace, *, waits: str | None = None) -> PerKernel[Overlap]:
     """Measure the overlap of regions in every kernel, exact to the cycle: the warps of an SM share its clock."""
     lives = Lifetimes.of(trace)
     kinds = lives.purposes(waits)
-    axis = _Axis(lives)
-    return PerKernel({kernel: _of_kernel(lives, kernel, kinds, axis) for kernel in lives.variants})
+    return PerKernel({kernel: _of_kernel(lives, kernel, kinds) for kernel in lives.variants})
 
 
 class _Axis:
@@ -79,11 +81,9 @@ class _Axis:
         self.end = self.start + lives.duration.astype(self.start.dtype)
 
 
-def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose], axis: _Axis) -> Overlap:
-    alone_in_trace = len(lives.variants) == 1
-    rows = lives.spans_of(kernel)
-    inner = lives.inner if alone_in_trace else lives.inner[lives.tracks_of(kernel)[lives.of_row[lives.inner]]]
-    busy = np.bincount(lives.region[rows], weights=lives.exclusive[rows], minlength=len(lives.regions))
+def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Overlap:
+    cells = lives.cells
+    busy = cells.by_region(cells.exclusive, lives.tracks_of(kernel), len(lives.regions))
     shown = [int(code) for code in np.argsort(-busy, kind="stable") if busy[code] > 0]
     groups = [[code] for code in shown[: MAX_SETS - 3]]
     rest = shown[MAX_SETS - 3 :]
@@ -95,18 +95,47 @@ def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose], axis: _Axis)
     group_of = np.full(len(lives.regions), -1, np.int64)
     for number, codes in enumerate(groups):
         group_of[codes] = number
-    own = _parts(group_of[lives.region[rows]], len(groups), rows)
-    children = _parts(group_of[lives.region[lives.parent[inner]]], len(groups), inner)
+    lasted = _lasted(lives, kernel, group_of, len(groups))
+    sm_cycles = _sm_cycles(lives, kernel)
+    names = [lives.regions[codes[0]] if len(codes) == 1 else REST for codes in groups]
+    purpose_of = [kinds[codes[0]] for codes in groups]
+    return _answer(lasted, names, purpose_of, sm_cycles, pipeline_depth(lives, kernel, kinds))
+
+
+def _lasted(lives: Lifetimes, kernel: str, group_of: Int, groups: int) -> Float:
+    """The cycles in which exactly the groups of each bit mask were active."""
+    library = native.load()
+    if library is None:
+        return _lasted_by_sorting(lives, kernel, group_of, groups)
+    tracks = np.flatnonzero(lives.tracks_of(kernel))
+    tracks = tracks[np.argsort(lives.place[tracks], kind="stable")]
+    places = np.append(run_starts(lives.place[tracks]), len(tracks)).astype(np.int64)
+    arrays = [
+        *(lives.start, lives.duration, lives.region, lives.parent, lives.is_span, lives.detached),
+        np.append(lives.first, len(lives.start)).astype(np.int64),
+        group_of.astype(np.int32),
+    ]
+    arrays = [np.ascontiguousarray(array) for array in arrays]
+    columns = (ctypes.c_void_p * len(arrays))(*map(native.address, arrays))
+    lasted = np.zeros(1 << groups)
+    ends = ctypes.c_int64(len(places) - 1), ctypes.c_int64(groups)
+    if library.wl_overlap(columns, *map(native.pointer, (tracks, places)), *ends, native.pointer(lasted)):
+        raise MemoryError("no memory left to measure the overlap of regions")
+    return lasted
+
+
+def _lasted_by_sorting(lives: Lifetimes, kernel: str, group_of: Int, groups: int) -> Float:
+    """The same with numpy: the union of the intervals of each group, and how long the unions coincide."""
+    rows, axis = lives.spans_of(kernel), _Axis(lives)
+    inner = lives.inner[lives.tracks_of(kernel)[lives.of_row[lives.inner]]]
+    own = _parts(group_of[lives.region[rows]], groups, rows)
+    children = _parts(group_of[lives.region[lives.parent[inner]]], groups, inner)
     # A child's begin interrupts its parent's exclusive time and its end resumes it.
     sets = [
         union(np.concatenate([axis.start[mine], axis.end[child]]), np.concatenate([axis.end[mine], axis.start[child]]))
         for mine, child in zip(own, children, strict=True)
     ]
-    lasted = concurrency(sets)
-    sm_cycles = _sm_cycles(lives, kernel)
-    names = [lives.regions[codes[0]] if len(codes) == 1 else REST for codes in groups]
-    purpose_of = [kinds[codes[0]] for codes in groups]
-    return _answer(lasted, names, purpose_of, sm_cycles, pipeline_depth(lives, kernel, kinds))
+    return concurrency(sets)
 
 
 def _parts(group: Int, groups: int, rows: Int | slice) -> list[Int]:

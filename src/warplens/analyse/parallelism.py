@@ -41,8 +41,8 @@ def parallelism(lives: Lifetimes, label: str, kinds: list[Purpose]) -> Paralleli
     """Measure the warps of one variant."""
     launches = lives.launches_of(label)
     tracks = np.flatnonzero(lives.tracks_of(label))
-    rows = lives.spans_of(label)
-    own = np.bincount(lives.region[rows], weights=lives.own[rows], minlength=len(lives.regions))
+    cells = lives.cells
+    own = cells.by_region(cells.own, lives.tracks_of(label), len(lives.regions))
     waits = np.array([kind is Purpose.WAIT for kind in kinds], bool)
     alive_ns = float((lives.finish_ns - lives.begin_ns)[tracks].sum())
     lived = max(float((lives.finish - lives.begin)[tracks].sum()), 1.0)

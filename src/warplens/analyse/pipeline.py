@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
 from warplens.analyse.region_purpose import Purpose
 
 
@@ -25,47 +25,44 @@ class Pipeline:
 
 def pipeline_depth(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Pipeline | None:
     """Measure the pipeline depth; None unless a memory and a work region repeat equally often in a block."""
-    rows = lives.spans_of(kernel)
-    region = lives.region[rows]
-    count = np.bincount(region, minlength=len(lives.regions))
+    cells, mine = lives.cells, lives.tracks_of(kernel)
+    count = cells.by_region(cells.count, mine, len(lives.regions))
     load = _most(count, [kind is Purpose.MEMORY for kind in kinds])
     work = _most(count, [kind is Purpose.WORK for kind in kinds])
     if load is None or work is None:
         return None
-    loads, works = np.flatnonzero(region == load), np.flatnonzero(region == work)
-    if not isinstance(rows, slice):
-        loads, works = rows[loads], rows[works]
-    per_load, rounds_of_load = _warps_running(lives, loads)
-    per_work, rounds_of_work = _warps_running(lives, works)
+    per_load, rounds_of_load = _warps_running(lives, mine, load)
+    per_work, rounds_of_work = _warps_running(lives, mine, work)
     fits = (rounds_of_load >= 4) & (np.abs(rounds_of_load - rounds_of_work) <= 0.25 * rounds_of_load)
     if not fits.any():
         return None
-    fitting = fits[lives.block]
-    loads, works = loads[fitting[lives.of_row[loads]]], works[fitting[lives.of_row[works]]]
-    begin = lives.blocks.begin
+    begin, mine = lives.blocks.begin, mine & fits[lives.block]
     width = int((lives.blocks.end - begin).max()) + 2
-
-    def on_axis(chosen: Int) -> Int:
-        shift = lives.block * width - begin[lives.block]
-        return np.sort(lives.start[chosen] + shift[lives.of_row[chosen]])
-
-    load_at, work_at = on_axis(loads), on_axis(works)
-    of = work_at // width
-    before = np.searchsorted(load_at, work_at, side="right") - np.searchsorted(load_at, of * width)
-    done = np.arange(len(work_at)) - np.searchsorted(work_at, of * width)
-    ahead = before / per_load[of] - np.floor(done / per_work[of])
+    shift = lives.block * width - begin[lives.block]
+    parts = []
+    for batch in lives.track_batches(np.where(mine, lives.block, -1)):
+        tracks = batch[mine[batch]]
+        rows = lives.rows_of(tracks)
+        region, at = lives.region[rows], lives.start[rows] + np.repeat(shift[tracks], lives.counts[tracks])
+        spans = lives.is_span[rows]
+        load_at, work_at = np.sort(at[spans & (region == load)]), np.sort(at[spans & (region == work)])
+        of = work_at // width
+        before = np.searchsorted(load_at, work_at, side="right") - np.searchsorted(load_at, of * width)
+        done = np.arange(len(work_at)) - np.searchsorted(work_at, of * width)
+        parts.append(before / per_load[of] - np.floor(done / per_work[of]))
+    ahead = np.concatenate(parts)
     return Pipeline(lives.regions[load], lives.regions[work], float(ahead.mean()), float(np.percentile(ahead, 99)))
 
 
-def _most(count: Int, chosen: list[bool]) -> int | None:
+def _most(count: Float, chosen: list[bool]) -> int | None:
     counted = np.where(chosen, count, 0)
     at = int(counted.argmax())
     return at if counted[at] > 0 else None
 
 
-def _warps_running(lives: Lifetimes, rows: Int) -> tuple[Int, Float]:
+def _warps_running(lives: Lifetimes, tracks: Mask, region: int) -> tuple[Int, Float]:
     """How many warps of each block run the region, and how often each of them does."""
-    times = np.bincount(lives.of_row[rows], minlength=len(lives))
+    times = lives.cells.by_track(lives.cells.count, np.arange(len(lives.regions)) == region, len(lives)) * tracks
     blocks = len(lives.blocks)
     warps = np.bincount(lives.block[times > 0], minlength=blocks)
     return warps, np.bincount(lives.block, weights=times, minlength=blocks) / np.maximum(warps, 1)

@@ -34,6 +34,7 @@ def profiling_cost(trace: Trace, name: str, launches: Sequence[LaunchInfo] = ())
         return None
     wanted = {(info.rank, info.launch) for info in infos}
     numbers = [at for at, one in enumerate(lives.launches) if (one.rank, one.number) in wanted]
-    records = 2 * int(lives.is_span[lives.rows_of(np.flatnonzero(np.isin(lives.launch, numbers)))].sum())
+    cells = lives.cells
+    records = 2 * int(cells.count[np.isin(lives.launch, numbers)[cells.track]].sum())
     cost = known[0].cost
     return min(records * float(cost.get(ALONE_CYCLES, cost[RECORD_CYCLES])) / lived, 1.0)

@@ -8,10 +8,9 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by, unique_rows
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask, reduce_by, unique_rows
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose
-from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
 
@@ -43,22 +42,16 @@ def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
     """Measure the ramp of every kernel."""
     lives = Lifetimes.of(trace)
     kinds = lives.purposes(waits)
-    start, stop = trace.numpy("start_ns"), trace.numpy("start_ns") + trace.numpy("dur_ns")
     answers = {}
     for kernel in lives.variants:
-        mine = lives.spans_of(kernel)
-        useful = _useful(lives, kinds, mine)
-        chosen = np.zeros(len(lives.regions), bool)
-        chosen[useful] = True
-        rows = np.flatnonzero(chosen[lives.region[mine]])
-        if not isinstance(mine, slice):
-            rows = mine[rows]
-        answers[kernel] = _of_kernel(lives, kernel, useful, rows, start, stop)
+        useful = _useful(lives, kinds, kernel)
+        answers[kernel] = _of_kernel(lives, kernel, useful)
     return PerKernel(answers)
 
 
-def _useful(lives: Lifetimes, kinds: list[Purpose], mine: Int | slice) -> list[int]:
-    used = np.flatnonzero(np.bincount(lives.region[mine], minlength=len(lives.regions))).tolist()
+def _useful(lives: Lifetimes, kinds: list[Purpose], kernel: str) -> list[int]:
+    cells = lives.cells
+    used = np.unique(cells.region[lives.tracks_of(kernel)[cells.track]]).tolist()
     for wanted in ({Purpose.WORK}, {Purpose.OTHER, Purpose.MEMORY}, {Purpose.WAIT}):
         found = [code for code in used if kinds[code] in wanted]
         if found:
@@ -66,15 +59,9 @@ def _useful(lives: Lifetimes, kinds: list[Purpose], mine: Int | slice) -> list[i
     return []
 
 
-def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int], rows: Int, start: Int, stop: Int) -> Ramp:
+def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int]) -> Ramp:
     blocks = lives.blocks
-    block = lives.block[lives.of_row[rows]]
-    first = np.full(len(blocks), _NEVER)
-    last = np.full(len(blocks), -1, np.int64)
-    if len(rows):
-        heads = run_starts(block)
-        np.minimum.at(first, block[heads], np.minimum.reduceat(start[rows], heads))
-        np.maximum.at(last, block[heads], np.maximum.reduceat(stop[rows], heads))
+    first, last = _worked(lives, lives.tracks_of(kernel), useful)
     worked = first < _NEVER
     to_first, shares = [], []
     for at in lives.launches_of(kernel).tolist():
@@ -103,6 +90,18 @@ def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int], rows: Int, star
         exposed=float(np.mean(shares)) if shares else 0.0,
         unmarked=_unmarked(lives, kernel),
     )
+
+
+def _worked(lives: Lifetimes, tracks: Mask, useful: list[int]) -> tuple[Int, Int]:
+    """When each block began and ended its useful regions; `_NEVER` and -1 for blocks without one."""
+    first = np.full(len(lives.blocks), _NEVER)
+    last = np.full(len(lives.blocks), -1, np.int64)
+    cells = lives.cells
+    here = np.isin(cells.region, useful) & tracks[cells.track]
+    block = lives.block[cells.track[here]]
+    np.minimum.at(first, block, cells.first_ns[here])
+    np.maximum.at(last, block, cells.last_ns[here])
+    return first, last
 
 
 def _unmarked(lives: Lifetimes, kernel: str) -> float:

@@ -214,15 +214,14 @@ def _region(lives: Lifetimes, kernel: str, rank: int, others: set[int]) -> tuple
 def _per_warp(lives: Lifetimes, kernel: str, ranks: set[int]) -> tuple[Float, Float, float] | None:
     """Means over the warps of a kernel on some ranks: ns and executions of each region, and lifetime in ns."""
     launches = [at for at in lives.kernels[kernel].tolist() if lives.launches[at].rank in ranks]
-    tracks = np.flatnonzero(np.isin(lives.launch, launches))
+    chosen = np.isin(lives.launch, launches)
+    tracks = np.flatnonzero(chosen)
     if not len(tracks):
         return None
-    rows = lives.rows_of(tracks)
-    rows = rows[lives.is_span[rows]]
-    many = len(lives.regions)
+    cells, many = lives.cells, len(lives.regions)
     per_ns = lives.cycles_per_ns or 1.0
-    spent = np.bincount(lives.region[rows], lives.own[rows], many) / per_ns / len(tracks)
-    runs = np.bincount(lives.region[rows], minlength=many) / len(tracks)
+    spent = cells.by_region(cells.own, chosen, many) / per_ns / len(tracks)
+    runs = cells.by_region(cells.count, chosen, many) / len(tracks)
     return spent, runs, float((lives.finish_ns - lives.begin_ns)[tracks].mean())
 
 

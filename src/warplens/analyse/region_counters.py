@@ -1,4 +1,4 @@
-"""Nsight Compute's samples and counters, summed over the machine code of each region.
+"""Samples and counters per instruction, of Nsight Compute or of PC sampling, summed over the machine code of regions.
 
 A page of the very code that was recorded is summed by address. Where a report has none, its page by source line is
 summed over the lines that a region owns; that may be the kernel without marks. Both are never added up, every result
@@ -7,8 +7,10 @@ names its basis, and what could not be attributed is said.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from warplens.analyse.ncu import match_kernel
@@ -20,6 +22,8 @@ from warplens.wording import percent
 if TYPE_CHECKING:
     from warplens.trace.model import Trace
 
+NSIGHT_COMPUTE, PC_SAMPLING = "Nsight Compute", "pc sampling"
+"""Who took the samples. PC sampling only has samples, no counters."""
 BY_ADDRESS = "the marked kernel, by address"
 BY_LINE, PLAIN_BY_LINE = "by source line", "the kernel without marks, by source line"
 OTHER_CODE = (
@@ -31,7 +35,7 @@ _SUMS = ("samples", "executed", "threads", "sectors", "sectors_ideal", "wavefron
 
 @dataclass(frozen=True)
 class RegionCounters:
-    """What Nsight Compute counted in one region, those inside it included. `basis` says how it was attributed.
+    """What was counted in one region, those inside it included. `source` says by whom, `basis` how it was attributed.
 
     `share` is its share of the kernel's samples. `stalls` are samples by reason, most first; `selected` among them are
     those in which the warp issued. `self_samples` are without regions inside. `conflicts` are excessive wavefronts of
@@ -40,6 +44,7 @@ class RegionCounters:
 
     kernel: str
     region: str
+    source: str
     basis: str
     samples: float
     share: float
@@ -65,9 +70,10 @@ class RegionCounters:
     def evidence(self) -> dict[str, Any]:
         """What a finding about the region should carry."""
         top = next(iter(self.stall_shares.items()), None)
-        known: dict[str, Any] = {"ncu_basis": self.basis, "ncu_samples": self.samples}
-        if top is not None:
-            known |= {"ncu_stall": top[0], "ncu_stall_share": round(top[1], 3)}
+        if top is None:
+            return {}
+        known: dict[str, Any] = {"stalled_by": top[0], "stall_share": round(top[1], 3), "stall_samples": self.samples}
+        known["stall_source"] = f"{self.source}, {self.basis}"
         if self.sectors > self.sectors_ideal > 0:
             known["ncu_sectors_excess"] = round(self.sectors / self.sectors_ideal, 3)
         if self.conflicts:
@@ -93,11 +99,18 @@ class AttributedPages:
     regions: Sequence[RegionCounters]
     notes: Sequence[str] = ()
 
+    @staticmethod
+    def joined(parts: Iterable[AttributedPages]) -> AttributedPages:
+        """What several tools measured, one after the other: nothing is added up."""
+        each = list(parts)
+        regions = tuple(row for one in each for row in one.regions)
+        return AttributedPages(regions, tuple(dict.fromkeys(note for one in each for note in one.notes)))
+
     def to_json(self) -> dict[str, Any]:
         return {"regions": [one.to_json() for one in self.regions], "notes": list(self.notes)}
 
 
-def region_counters(trace: Trace, pages: Iterable[SourcePage]) -> AttributedPages:
+def region_counters(trace: Trace, pages: Iterable[SourcePage], source: str = NSIGHT_COMPUTE) -> AttributedPages:
     """Attribute each kernel's pages to its regions; several launches of one kernel are added up."""
     verified = verified_kernels(trace)
     by_kernel: dict[str, list[SourcePage]] = {}
@@ -108,93 +121,97 @@ def region_counters(trace: Trace, pages: Iterable[SourcePage]) -> AttributedPage
             notes[f"{page.kernel}: the trace has no verified kernel of this name"] = None
         else:
             by_kernel.setdefault(kernel, []).append(page)
-    rows: dict[tuple[str, str], list[RegionCounters]] = {}
+    rows: list[RegionCounters] = []
     for kernel, each in by_kernel.items():
-        found, problem = _attribute(kernel, verified[kernel], each)
-        for one in found:
-            rows.setdefault((kernel, one.region), []).append(one)
+        found, problem = _attribute(kernel, source, verified[kernel], each)
+        rows += found
         if problem:
             notes[f"{kernel}: {problem}"] = None
-    return AttributedPages(tuple(_added(each) for each in rows.values()), tuple(notes))
+    return AttributedPages(tuple(rows), tuple(notes))
 
 
 def _attribute(
-    kernel: str, verified: Sequence[KernelVerification], pages: Sequence[SourcePage]
+    kernel: str, source: str, verified: Sequence[KernelVerification], pages: Sequence[SourcePage]
 ) -> tuple[list[RegionCounters], str]:
-    """One way for all launches of a kernel: by address if the report has the recorded code, else by source line."""
+    """One way for all launches of a kernel: by address if there is a page of the recorded code, else by source line."""
     known = {one.fingerprint: one for one in verified if one.fingerprint}
     sass = [page for page in pages if page.sass]
     same = [(known[page.fingerprint], page) for page in sass if page.fingerprint in known]
     if same:
-        found = [_by_address(kernel, region, page) for code, page in same for region in code.regions]
+        total = sum(page.samples for _, page in same)
+        names = dict.fromkeys(region.region for code, _ in same for region in code.regions)
+        found = [_by_address((kernel, name, source), same, total) for name in names]
         left = len(sass) - len(same)
         return found, f"{left} of {len(sass)} launches ran other machine code and were left out" if left else ""
     lines = [page for page in pages if not page.sass]
     if not lines:
         return [], OTHER_CODE
-    basis = PLAIN_BY_LINE if sass else BY_LINE
+    basis = PLAIN_BY_LINE if sass or all(page.plain for page in lines) else BY_LINE
     regions = verified[0].regions
     missing = [region.region for region in regions if not region.source_lines]
     told = f"no source lines of their own, so not attributed: {', '.join(missing)}" if missing else ""
-    return [_by_line(kernel, one, page, basis) for page in lines for one in regions if one.source_lines], told
+    total = sum(page.samples for page in lines)
+    inside = {one.region: _in_lines(one, lines) for one in regions if one.source_lines}
+    return [
+        _sum((kernel, name, source), basis, rows, total, sum(row.samples for row in rows))
+        for name, rows in inside.items()
+    ], told
 
 
-def _by_address(kernel: str, region: RegionCode, page: SourcePage) -> RegionCounters:
-    inside = [row for row in page.rows if _within(row.place, region.ranges)]
-    own = sum(row.samples for row in page.rows if _within(row.place, region.self_ranges))
-    return _sum(kernel, region.region, BY_ADDRESS, inside, _total(page), own)
+def _by_address(
+    names: tuple[str, str, str], pages: Sequence[tuple[KernelVerification, SourcePage]], total: float
+) -> RegionCounters:
+    inside: list[SourceRow] = []
+    own = 0.0
+    for code, page in pages:
+        for region in (one for one in code.regions if one.region == names[1]):
+            inside += _within(page, region.ranges)
+            own += sum(row.samples for row in _within(page, region.self_ranges))
+    return _sum(names, BY_ADDRESS, inside, total, own)
 
 
-def _by_line(kernel: str, region: RegionCode, page: SourcePage, basis: str) -> RegionCounters:
-    inside = [
+def _in_lines(region: RegionCode, pages: Sequence[SourcePage]) -> list[SourceRow]:
+    return [
         row
+        for page in pages
         for row in page.rows
         if any(first <= row.place <= last and _same_file(file, row.file) for file, first, last in region.source_lines)
     ]
-    return _sum(kernel, region.region, basis, inside, _total(page), sum(row.samples for row in inside))
-
-
-def _total(page: SourcePage) -> float:
-    return sum(row.samples for row in page.rows)
 
 
 def _same_file(one: str, other: str) -> bool:
     return not other or one == other or one.rpartition("/")[2] == other.rpartition("/")[2]
 
 
-def _within(address: int, ranges: Sequence[Range]) -> bool:
-    return any(start <= address < end for start, end in ranges)
+def _within(page: SourcePage, ranges: Sequence[Range]) -> list[SourceRow]:
+    """The rows of a page, which are in the order of their addresses, that lie in ranges."""
+    return [
+        row
+        for start, end in ranges
+        for row in page.rows[bisect_left(page.rows, start, key=_place) : bisect_left(page.rows, end, key=_place)]
+    ]
+
+
+_place = attrgetter("place")
 
 
 def _sum(
-    kernel: str, region: str, basis: str, rows: Sequence[SourceRow], total: float, self_samples: float
+    names: tuple[str, str, str], basis: str, rows: Sequence[SourceRow], total: float, self_samples: float
 ) -> RegionCounters:
+    """Add up rows; `names` are the kernel, the region and the source."""
     sums = {name: float(sum(getattr(row, name) for row in rows)) for name in _SUMS}
     stalls: dict[str, float] = {}
     for row in rows:
         for reason, count in row.stalls.items():
             stalls[reason] = stalls.get(reason, 0.0) + count
+    kernel, region, source = names
     return RegionCounters(
         kernel,
         region,
+        source,
         basis,
         share=sums["samples"] / total if total else 0.0,
         self_samples=self_samples,
         stalls=dict(sorted(stalls.items(), key=lambda item: -item[1])),
         **sums,
     )
-
-
-def _added(each: Sequence[RegionCounters]) -> RegionCounters:
-    """One region of several launches: sums, and the mean share."""
-    if len(each) == 1:
-        return each[0]
-    stalls: dict[str, float] = {}
-    for one in each:
-        for reason, count in one.stalls.items():
-            stalls[reason] = stalls.get(reason, 0.0) + count
-    sums = {name: float(sum(getattr(one, name) for one in each)) for name in (*_SUMS, "self_samples")}
-    share = sum(one.share for one in each) / len(each)
-    first = each[0]
-    ordered = dict(sorted(stalls.items(), key=lambda item: -item[1]))
-    return RegionCounters(first.kernel, first.region, first.basis, share=share, stalls=ordered, **sums)

@@ -1,108 +1,136 @@
-"""The durations of a few groups of spans, gathered block by block of rows.
+"""The durations of a few groups of spans, added up block by block of rows.
 
-A trace of millions of spans is gone through in blocks that fit a processor's cache, so that no other array than the
-durations themselves is as long as the trace. Blocks end where a track ends, as parents are rows of the same track.
+A trace of millions of spans is gone through in blocks that fit a processor's cache, so that no array is as long as the
+trace. Blocks hold whole tracks, as parents are rows of the same track.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.trace.arrays import run_starts
+from warplens import native
+from warplens.analyse.duration_counts import DurationCounts
+from warplens.trace.model import Trace
 
 Int = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 MOST_GROUPS = 64
 """Groups at most: each has a row in tables of the warps and SMs."""
-_BLOCK = 1 << 17
-_NARROW = (1 << 31) - 1
+_WIDTH = 1 << 16
+"""Durations below this are counted; longer ones are kept."""
 
 
 @dataclass(frozen=True)
-class SpanColumns:
-    """What is needed of each row: its group, whether it is a span that ended, and its durations and place."""
+class _Rows:
+    """What one block of rows has: group, whether it is a span that ended, parent, and the first row of each track."""
 
-    key: Int
+    first: int
+    key: npt.NDArray[np.int32]
     measured: Mask
-    cycles: Int
-    ns: Int
-    parent: Int
-    warp: Int
-    sm: Int
-
-
-@dataclass
-class Gathered:
-    """Durations of one group, in the order of the rows, and what of them lies outside inner spans."""
-
-    parts: list[Int] = field(default_factory=list)
-    exclusive: int = 0
-
-    def durations(self) -> Int:
-        return np.concatenate(self.parts)
-
-    def std(self, mean: float) -> float:
-        """The standard deviation of the durations, without an array of their squares."""
-        squares = sum(float(np.square(part - mean).sum()) for part in self.parts)
-        return float(np.sqrt(squares / sum(map(len, self.parts))))
+    parent: npt.NDArray[np.int32]
+    track_start: npt.NDArray[np.int64]
 
 
 class RegionSums:
     """The durations of each group in cycles and ns, and the spread of its mean over warps and SMs."""
 
-    def __init__(self, columns: SpanColumns, groups: int) -> None:
-        self.cycles = [Gathered() for _ in range(groups)]
-        self.ns = [Gathered() for _ in range(groups)]
-        self._groups = groups
-        self._by_warp = _Members(groups, columns.warp)
-        self._by_sm = _Members(groups, columns.sm)
-        for begin, end in _blocks(columns.warp, columns.sm):
-            self._add(columns, begin, end)
+    def __init__(self, trace: Trace, key: Int, measured: Mask, groups: int) -> None:
+        self.cycles, self.ns = _Unit(groups), _Unit(groups)
+        tracks = trace.runs("track").starts
+        warp, sm = (np.asarray(trace.at(name, tracks), np.int64) for name in ("warp", "sm"))
+        self._by_warp, self._by_sm = _Members(groups, warp), _Members(groups, sm)
+        for begin, end, (cycles, ns, parent) in trace.blocks("dur_cycles", "dur_ns", "parent"):
+            of = slice(*np.searchsorted(tracks, (begin, end)))
+            rows = _Rows(
+                begin,
+                np.ascontiguousarray(key[begin:end], np.int32),
+                measured[begin:end],
+                parent,
+                np.append(tracks[of], end) - begin,
+            )
+            count, total = self.cycles.add(rows, cycles)
+            self.ns.add(rows, ns)
+            self._by_warp.add(warp[of], count, total)
+            self._by_sm.add(sm[of], count, total)
 
     def spreads(self, group: int) -> tuple[float, float]:
         """(largest - smallest) / mean of the group's mean duration per warp, and per SM."""
         return self._by_warp.spread(group), self._by_sm.spread(group)
 
-    def _add(self, columns: SpanColumns, begin: int, end: int) -> None:
-        rows = slice(begin, end)
-        key, measured, parent = columns.key[rows], columns.measured[rows], columns.parent[rows]
-        whole = bool(measured.all())
-        order = np.argsort(key.astype(np.uint8), kind="stable")
-        if not whole:
-            order = order[measured[order]]
-        key = key[order]
-        bounds = np.searchsorted(key, np.arange(self._groups + 1)).tolist()
-        child = (parent >= begin) & measured if not whole else parent >= begin
-        at = parent[child] - begin
-        for durations, found in ((columns.cycles[rows], self.cycles), (columns.ns[rows], self.ns)):
-            inner = np.bincount(at, weights=durations[child], minlength=end - begin)
-            # Asynchronous children may outlive their parent.
-            own = np.maximum(durations - inner, 0.0)[order]
-            grouped = durations[order]
-            grouped = grouped.astype(np.int32) if len(grouped) and grouped.max() <= _NARROW else grouped
-            for number, gathered in enumerate(found):
-                first, last = bounds[number], bounds[number + 1]
-                if first < last:
-                    gathered.parts.append(grouped[first:last])
-                    gathered.exclusive += int(own[first:last].sum())
-        self._add_members(columns, rows, order, key)
 
-    def _add_members(self, columns: SpanColumns, rows: slice, order: Int, key: Int) -> None:
-        """Add up by runs of rows with the same warp and SM first: a block has few of them."""
-        warp, sm = columns.warp[rows], columns.sm[rows]
-        starts = run_starts(warp.astype(np.int64) << 32 | sm)
-        run = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(warp))))
-        cell = key * len(starts) + run[order]
-        shape, size = (self._groups, len(starts)), self._groups * len(starts)
-        count = np.bincount(cell, minlength=size).reshape(shape)
-        total: Int = np.bincount(cell, weights=columns.cycles[rows][order], minlength=size).reshape(shape)
-        self._by_warp.add(warp[starts], count, total)
-        self._by_sm.add(sm[starts], count, total)
+class _Unit:
+    """Durations of each group in one unit."""
+
+    def __init__(self, groups: int) -> None:
+        self.exclusive = np.zeros(groups, np.int64)
+        self._shares = np.zeros((groups, _WIDTH), np.int64)
+        self._longer: list[list[Int]] = [[] for _ in range(groups)]
+        self._room = np.empty((3, 0), np.int64)
+
+    def counts(self, group: int) -> DurationCounts:
+        return DurationCounts(self._shares[group], self._longer[group])
+
+    def add(self, rows: _Rows, durations: Int) -> tuple[Int, Int]:
+        """Add some rows, and return the count and the total of each group on each track."""
+        library = native.load()
+        shape = len(self.exclusive), len(rows.track_start) - 1
+        count, total = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        if library is None:
+            longer, of = self._add(rows, durations, count, total)
+        else:
+            longer, of = self._add_native(library, rows, durations, count, total)
+        for group in np.unique(of).tolist():
+            self._longer[group].append(longer[of == group])
+        return count, total
+
+    def _add_native(self, library: ctypes.CDLL, rows: _Rows, durations: Int, count: Int, total: Int) -> tuple[Int, Int]:
+        if self._room.shape[1] < len(durations):
+            self._room = np.empty((3, len(durations)), np.int64)
+        inner, longer, of = self._room[0], self._room[1], self._room[2].view(np.int32)
+        durations = np.ascontiguousarray(durations)
+        measured, parent = np.ascontiguousarray(rows.measured), np.ascontiguousarray(rows.parent)
+        block = _Block(
+            *(len(durations), rows.first, *map(native.pointer, (rows.key, parent, measured))),
+            *(count.shape[1], native.pointer(rows.track_start), *self._shares.shape),
+        )
+        arrays = durations, inner, self._shares, self.exclusive, count, total, longer, of
+        library.wl_region_sums.restype = ctypes.c_int64
+        many = library.wl_region_sums(ctypes.byref(block), *map(native.pointer, arrays))
+        return longer[:many].copy(), of[:many].copy()
+
+    def _add(self, rows: _Rows, durations: Int, count: Int, total: Int) -> tuple[Int, Int]:
+        child = (rows.parent >= rows.first) & rows.measured
+        inner = np.bincount(rows.parent[child] - rows.first, durations[child], len(durations)).astype(np.int64)
+        key, lasted = rows.key[rows.measured].astype(np.int64), durations[rows.measured]
+        # Asynchronous children may outlive their parent.
+        own = np.maximum(lasted - inner[rows.measured], 0)
+        np.add.at(self.exclusive, key, own)
+        short = lasted < _WIDTH
+        cells, times = np.unique(key[short] * _WIDTH + lasted[short], return_counts=True)
+        self._shares.reshape(-1)[cells] += times
+        track = np.repeat(np.arange(count.shape[1]), np.diff(rows.track_start))[rows.measured]
+        np.add.at(count, (key, track), 1)
+        np.add.at(total, (key, track), lasted)
+        return lasted[~short], key[~short]
+
+
+class _Block(ctypes.Structure):
+    _fields_ = [
+        ("rows", ctypes.c_int64),
+        ("first", ctypes.c_int64),
+        ("key", ctypes.c_void_p),
+        ("parent", ctypes.c_void_p),
+        ("measured", ctypes.c_void_p),
+        ("tracks", ctypes.c_int64),
+        ("track_start", ctypes.c_void_p),
+        ("groups", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+    ]
 
 
 class _Members:
@@ -121,23 +149,3 @@ class _Members:
         means = self._total[present, group] / self._count[present, group]
         middle = float(means.mean())
         return float((means.max() - means.min()) / middle) if middle else 0.0
-
-
-def _blocks(warp: Int, sm: Int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that begin where another warp or SM begins, which is where a track begins."""
-    begin, rows = 0, len(warp)
-    while begin < rows:
-        end = _next_track(warp, sm, min(begin + _BLOCK, rows))
-        yield begin, end
-        begin = end
-
-
-def _next_track(warp: Int, sm: Int, row: int) -> int:
-    """The first row from this one on that begins a track."""
-    while row < len(warp):
-        near = slice(row - 1, min(row + _BLOCK, len(warp)))
-        changes = np.flatnonzero((warp[near][1:] != warp[near][:-1]) | (sm[near][1:] != sm[near][:-1]))
-        if len(changes):
-            return row + int(changes[0])
-        row = near.stop
-    return len(warp)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable
-from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, warp_duties
+from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, WarpDuty, warp_duties
 from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose
@@ -29,6 +29,8 @@ class RoleWait:
     waits: Mapping[str, float] = field(default_factory=dict)
     life: float = 1.0
     """How long its warps live, as a share of their blocks' time."""
+    own_waits: tuple[str, ...] = ()
+    """Regions in which its warps wait for what they have started themselves."""
 
 
 @dataclass(frozen=True)
@@ -56,27 +58,29 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
         shares = {
             lives.regions[code]: float(by_role[number][code] / cycles) for code in np.flatnonzero(by_role[number])
         }
-        known = {duties.get((kernel, warp), "") for warp in one.warps} - {""}
+        known = [duties[kernel, warp] for warp in one.warps if (kernel, warp) in duties]
         others = [other for other in roles if other.kernel == one.kernel]
-        side = _side_by_edges(known) if known else _side(one, others, purpose)
+        side = _side_by_edges({duty.role for duty in known}) if known else _side(one, others, purpose)
         alive = min(cycles / max(float(lasted[number]), 1.0), 1.0)
-        found[one.kernel].append(RoleWait(one, side, sum(shares.values()), shares, alive))
+        own = tuple(sorted({region for duty in known for region in duty.own_waits}))
+        found[one.kernel].append(RoleWait(one, side, sum(shares.values()), shares, alive, own))
     return PerKernel({label: RoleWaits(tuple(some)) for label, some in found.items()})
 
 
-def _duties(trace: Trace) -> dict[tuple[str, int], str]:
-    """The role of each warp of each kernel, where barriers were recorded."""
+def _duties(trace: Trace) -> dict[tuple[str, int], WarpDuty]:
+    """The duty of each warp of each kernel, where barriers were recorded."""
     if not (trace.numpy("released_by") != NO_RECORD).any():
         return {}
-    return {(one.kernel, one.warp): one.role for one in warp_duties(trace)}
+    return {(one.kernel, one.warp): one for one in warp_duties(trace)}
 
 
 def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> Float:
     """Cycles that the warps of each role spend in each region that waits."""
     many = len(lives.regions)
-    rows = np.flatnonzero(waiting[lives.region] & lives.is_span)
-    key = role[lives.of_row[rows]] * many + lives.region[rows]
-    found: Float = np.bincount(key, weights=lives.own[rows], minlength=roles * many).astype(np.float64)
+    cells = lives.cells
+    here = waiting[cells.region]
+    key = role[cells.track[here]] * many + cells.region[here]
+    found: Float = np.bincount(key, weights=cells.own[here], minlength=roles * many).astype(np.float64)
     return found.reshape(roles, many)
 
 

@@ -36,9 +36,9 @@ def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
     names = list(lives.variants)
     seat = lives.variant * (int(lives.warp.max()) + 1) + lives.warp
     many = len(lives.regions)
-    ran = lives.spread(seat) * many + lives.region
-    ran = ran if lives.is_span.all() else ran[lives.is_span]
-    count = np.bincount(ran, minlength=(int(seat.max()) + 1) * many).reshape(-1, many)
+    cells = lives.cells
+    ran = seat[cells.track] * many + cells.region
+    count = np.bincount(ran, cells.count, (int(seat.max()) + 1) * many).astype(np.int64).reshape(-1, many)
     used = count > 0
     role_at: dict[tuple[int, bytes], int] = {}
     of_seat = np.full(len(used), -1, np.int64)

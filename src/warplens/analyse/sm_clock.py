@@ -56,19 +56,21 @@ def sm_clock(trace: Trace) -> PerKernel[SmClock]:
     lives = Lifetimes.of(trace)
     fit = trace.meta.clock
     error = placement_error(trace)
-    ns = trace.numpy("dur_ns")
-    top = np.flatnonzero(lives.measured & (lives.parent < 0) & (ns >= _MIN_SPAN_NS))
-    launch = lives.launch[lives.of_row[top]]
-    begin = np.array([each.begin_ns for each in lives.launches], np.int64)[launch]
-    launch_ns = np.array([each.duration_ns for each in lives.launches], np.int64)[launch]
-    middle = trace.numpy("start_ns")[top] + ns[top] // 2
-    step = np.clip((middle - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
     names = {kernel: at for at, kernel in enumerate(lives.variants)}
-    of_launch = np.array([names[each.variant] for each in lives.launches], np.int64)
-    key = of_launch[launch] * _STEPS + step
     size = len(names) * _STEPS
-    cycles = np.bincount(key, weights=lives.duration[top], minlength=size).reshape(-1, _STEPS)
-    time = np.bincount(key, weights=ns[top], minlength=size).reshape(-1, _STEPS)
+    cycles, time = np.zeros((len(names), _STEPS)), np.zeros((len(names), _STEPS))
+    launch_begin = np.array([each.begin_ns for each in lives.launches], np.int64)
+    launch_ns = np.array([each.duration_ns for each in lives.launches], np.int64)
+    of_launch = np.array([names[each.variant] for each in lives.launches], np.int64)
+    for first, last, (start, ns) in trace.blocks("start_ns", "dur_ns"):
+        rows = slice(first, last)
+        top = np.flatnonzero(lives.measured[rows] & (lives.parent[rows] < 0) & (ns >= _MIN_SPAN_NS))
+        launch = lives.launch[np.searchsorted(lives.first, first + top, side="right") - 1]
+        middle = start[top] + ns[top] // 2
+        step = np.clip((middle - launch_begin[launch]) * _STEPS // launch_ns[launch], 0, _STEPS - 1)
+        key = of_launch[launch] * _STEPS + step
+        cycles.reshape(-1)[:] += np.bincount(key, weights=lives.duration[rows][top], minlength=size)
+        time.reshape(-1)[:] += np.bincount(key, weights=ns[top], minlength=size)
     medians = _medians(lives, trace)
     answers = {}
     for kernel, at in names.items():
@@ -106,16 +108,23 @@ def placement_error(trace: Trace) -> float:
 
 def _medians(lives: Lifetimes, trace: Trace) -> dict[str, dict[str, float]]:
     """The median duration in ns of each region of each kernel, from a sample."""
-    rows = np.flatnonzero(lives.measured)
-    rows = rows[:: max(len(rows) // 500_000, 1)]
-    ns, kernels = trace.numpy("dur_ns"), list(lives.variants)
-    code = lives.variant[lives.of_row[rows]] * len(lives.regions) + lives.region[rows]
+    step = max(int(np.count_nonzero(lives.measured)) // 500_000, 1)
+    kernels, seen = list(lives.variants), 0
+    codes, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for first, last, (block,) in trace.blocks("dur_ns"):
+        here = np.flatnonzero(lives.measured[first:last])
+        chosen = here[-seen % step :: step]
+        seen += len(here)
+        of_row = np.searchsorted(lives.first, first + chosen, side="right") - 1
+        codes.append(lives.variant[of_row] * len(lives.regions) + lives.region[first + chosen])
+        times.append(block[chosen])
+    code, ns = np.concatenate(codes), np.concatenate(times)
     order = np.argsort(code, kind="stable")
     keys, starts = np.unique(code[order], return_index=True)
     out: dict[str, dict[str, float]] = {}
-    for key, part in zip(keys.tolist(), np.split(rows[order], starts[1:])[: len(keys)], strict=True):
+    for key, part in zip(keys.tolist(), np.split(ns[order], starts[1:])[: len(keys)], strict=True):
         kernel, region = kernels[key // len(lives.regions)], lives.regions[key % len(lives.regions)]
-        out.setdefault(kernel, {})[region] = float(np.median(ns[part]))
+        out.setdefault(kernel, {})[region] = float(np.median(part))
     return out
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.duration_counts import DurationCounts
 from warplens.analyse.executions import Executions, counts
 from warplens.analyse.kernel_variants import kernel_variants, variant_rows
 from warplens.analyse.mark_cost import corrected_means
 from warplens.analyse.region_purity import purity_by_region, region_purity
-from warplens.analyse.region_sums import MOST_GROUPS, Gathered, RegionSums, SpanColumns
+from warplens.analyse.region_sums import MOST_GROUPS, RegionSums
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
@@ -206,21 +207,19 @@ def statistics(
     """
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
-    trace.prefetch("region", "kind", "open", "dur_cycles", "dur_ns", "parent", "warp", "sm")
+    trace.prefetch("region", "kind", "open")
     codes, regions = trace.codes("region")
-    spans = trace.of_kind("span")
-    is_open = trace.numpy("open")
+    measured, is_open = trace.of_kind("span"), trace.numpy("open")
     split = by in WITH_VARIANTS and not merge_variants
     variant, labels = variant_rows(trace) if split else (np.zeros(0, np.int64), [""])
     group, groups = _groups(trace, by)
     many = len(regions) * len(labels)
     key = codes if by == "region" else group * many + codes
     key = key + variant * len(regions) if len(labels) > 1 else key
-    unended = np.bincount(key[spans & is_open], minlength=1)
-    measured = spans & ~is_open
-    cycles, ns, parent = trace.numpy("dur_cycles"), trace.numpy("dur_ns"), trace.numpy("parent")
-    busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", cycles)
-    busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", ns)
+    unended = np.bincount(key[measured & is_open], minlength=1)
+    measured &= ~is_open
+    busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", "dur_cycles")
+    busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", "dur_ns")
 
     lifetimes = _lifetimes(trace, labels) if len(labels) > 1 else {}
 
@@ -231,9 +230,12 @@ def statistics(
             "variant": labels[value % many // len(regions)],
         }
 
-    columns = SpanColumns(key, measured, cycles, ns, parent, trace.numpy("warp"), trace.numpy("sm"))
     few = many * len(groups) <= MOST_GROUPS and not trace.aggregated
-    measures = _of_few(columns, many * len(groups)) if few else _of_many(trace, columns)
+    measures = (
+        _of_few(RegionSums(trace, key, measured, many * len(groups)), many * len(groups))
+        if few
+        else _of_many(trace, key, measured)
+    )
     rows = []
     for value, measure in measures.items():
         lived = lifetimes.get(value % many // len(regions) if split else -1, busy_cycles)
@@ -262,32 +264,32 @@ def statistics(
     )
 
 
-def _of_few(columns: SpanColumns, groups: int) -> dict[int, dict[str, Any]]:
+def _of_few(sums: RegionSums, groups: int) -> dict[int, dict[str, Any]]:
     """By key, the measures of a few groups, which may have millions of spans each."""
-    sums = RegionSums(columns, groups)
-
-    def measures(group: int) -> dict[str, Any]:
-        in_cycles, in_ns = (_summary_of_parts(one) for one in (sums.cycles[group], sums.ns[group]))
+    found = {}
+    for group in range(groups):
+        in_cycles, in_ns = (unit.counts(group) for unit in (sums.cycles, sums.ns))
+        if not in_cycles.count:
+            continue
         warp_spread, sm_spread = sums.spreads(group)
-        return {
-            "count": sum(map(len, sums.cycles[group].parts)),
-            **in_cycles,
-            "exclusive": sums.cycles[group].exclusive,
+        found[group] = {
+            "count": in_cycles.count,
+            **_summary_of_counts(in_cycles),
+            "exclusive": int(sums.cycles.exclusive[group]),
             "warp_spread": warp_spread,
             "sm_spread": sm_spread,
-            **{f"{metric}_ns": amount for metric, amount in in_ns.items()},
-            "exclusive_ns": sums.ns[group].exclusive,
+            **{f"{metric}_ns": amount for metric, amount in _summary_of_counts(in_ns).items()},
+            "exclusive_ns": int(sums.ns.exclusive[group]),
         }
-
-    present = [group for group in range(groups) if sums.cycles[group].parts]
-    return dict(zip(present, _in_threads(measures, present, len(columns.key)), strict=True))
+    return found
 
 
-def _of_many(trace: Trace, columns: SpanColumns) -> dict[int, dict[str, Any]]:
+def _of_many(trace: Trace, key: Int, measured: npt.NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
     """By key, the measures of any number of groups, and of spans that stand for many executions."""
-    at = np.flatnonzero(columns.measured)
-    keys, order, bounds = _partition(columns.key[at])
-    warp, sm, cycles, ns = columns.warp[at], columns.sm[at], columns.cycles, columns.ns
+    at = np.flatnonzero(measured)
+    keys, order, bounds = _partition(key[at])
+    cycles, ns, parent = trace.numpy("dur_cycles"), trace.numpy("dur_ns"), trace.numpy("parent")
+    warp, sm = trace.numpy("warp")[at], trace.numpy("sm")[at]
     executions = Executions(trace) if trace.aggregated else None
     amount = counts(trace)
 
@@ -309,7 +311,7 @@ def _of_many(trace: Trace, columns: SpanColumns) -> dict[int, dict[str, Any]]:
             "exclusive_ns": int(own_ns[rows_of].sum()),
         }
 
-    exclusive = partial(_exclusive, parent=columns.parent, measured=columns.measured)
+    exclusive = partial(_exclusive, parent=parent, measured=measured)
     own_cycles, own_ns = _in_threads(exclusive, (cycles, ns), len(at))
     return dict(zip(keys.tolist(), _in_threads(measures, range(len(keys)), len(at)), strict=True))
 
@@ -367,17 +369,26 @@ def _partition(key: Int) -> tuple[Int, Int, Int]:
     return in_order[starts], order, np.append(starts, len(key))
 
 
-def _summary_of_parts(gathered: Gathered) -> dict[str, Any]:
-    durations = gathered.durations()
-    return _summary(durations, gathered.std(float(durations.mean())))
+def _summary_of_counts(durations: DurationCounts) -> dict[str, Any]:
+    p50, p95, p99 = durations.percentiles(PERCENTILES)
+    return {
+        "total": durations.total,
+        "mean": durations.mean,
+        "std": durations.std(),
+        "p50": p50,
+        "p95": p95,
+        "p99": p99,
+        "min": durations.least,
+        "max": durations.most,
+    }
 
 
-def _summary(durations: Int, std: float | None = None) -> dict[str, Any]:
+def _summary(durations: Int) -> dict[str, Any]:
     p50, p95, p99 = np.percentile(durations, PERCENTILES)
     return {
         "total": int(durations.sum()),
         "mean": float(durations.mean()),
-        "std": float(durations.std()) if std is None else std,
+        "std": float(durations.std()),
         "p50": float(p50),
         "p95": float(p95),
         "p99": float(p99),
@@ -393,13 +404,12 @@ def _exclusive(durations: Int, parent: Int, measured: npt.NDArray[np.bool_]) -> 
     return np.asarray(np.maximum(durations - inner.astype(np.int64), 0))
 
 
-def _extent(trace: Trace, start: str, durations: Int) -> int:
+def _extent(trace: Trace, start: str, lasted: str) -> int:
     """The sum of the tracks' extents, for traces without the lifetimes of warps."""
     if not len(trace):
         return 0
-    track, begin = trace.numpy("track"), trace.numpy(start)
-    heads = run_starts(track)
-    first, last = np.minimum.reduceat(begin, heads), np.maximum.reduceat(begin + durations, heads)
+    begin, heads = trace.numpy(start), trace.runs("track").starts
+    first, last = np.minimum.reduceat(begin, heads), np.maximum.reduceat(begin + trace.numpy(lasted), heads)
     return int((last - first).sum())
 
 

@@ -59,7 +59,7 @@ def warnings_of(trace: Trace) -> list[str]:
     lines += losses.details[:5]
     if trace.meta.clock.method in ("nominal", "unknown"):
         lines.append(f"times in ns are not measured: the clock rate is {trace.meta.clock.method}; cycles are exact")
-    if trace.meta.clock.gap_error_ns > trace.meta.clock.residual_max_ns:
+    if trace.meta.clock.gap_error_ns > max(trace.meta.clock.residual_max_ns, trace.meta.clock.step_ns):
         clock = trace.meta.clock
         lines.append(
             f"a launch has no anchor for {duration(clock.gap_ns)}: if the clock changed meanwhile, times in ns are off "
@@ -86,7 +86,7 @@ def clock_line(trace: Trace) -> str:
         f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz (mean {clock.mhz_mean:,.0f}"
         + (f", error {clock.mhz_error:,.1f}" if clock.mhz_error else "")
         + "); clock alignment error: "
-        f"{clock.residual_p50_ns:.0f} ns median, {clock.residual_p99_ns:.0f} ns p99, {clock.residual_max_ns:.0f} ns "
+        f"{duration(clock.residual_p50_ns)} median, {duration(clock.error_p99_ns)} p99, {duration(clock.error_max_ns)} "
         f"max ({plural(clock.anchors, 'anchor')}, {plural(clock.sms, 'SM')}"
         + (f", {plural(clock.clocks, 'clock domain')})" if clock.clocks else ")")
     )

@@ -12,6 +12,8 @@ _LOCK = {
     "lock", "turn", "ticket", "mutex", "spin", "acquire", "flag", "order", "critical", "token", "poll", "backoff",
     "semaphore", "serial",
 }  # fmt: skip
+_PIPELINE = {"acquire"}
+"""Words for a lock that are also used for the stages of a pipeline."""
 _SPACE = {"empty", "free", "slot", "space", "room", "consumed", "credit"}
 
 
@@ -25,13 +27,17 @@ class WaitClass(Enum):
 
 
 def wait_class(region: str, code: CodeCounts | None = None) -> WaitClass:
-    """The class by name; else by code, as one with a block barrier and no copy waits for warps; else it is for data."""
+    """The class by code where it says what ends the wait; else by name; else it is for data.
+
+    Loops that poll wait for a turn, mbarriers and copies bring data or free space, barriers end with the last warp.
+    """
     words = words_of(region)
-    for kind, names in ((WaitClass.SPACE, _SPACE), (WaitClass.LOCK, _LOCK), (WaitClass.BARRIER, _BARRIER)):
-        if words & names:
-            return kind
     if code is not None and (code.atomics or code.polls):
         return WaitClass.LOCK
+    locks = _LOCK - _PIPELINE if code is not None and code.waits else _LOCK
+    for kind, names in ((WaitClass.SPACE, _SPACE), (WaitClass.LOCK, locks), (WaitClass.BARRIER, _BARRIER)):
+        if words & names:
+            return kind
     return (
         WaitClass.BARRIER if code is not None and code.barriers and not (code.copies or code.waits) else WaitClass.DATA
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.lifetimes import Int, Lifetimes, Mask
+from warplens.analyse.lifetimes import Float, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.region_purpose import Purpose
@@ -49,12 +49,13 @@ def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = N
     kinds = lives.purposes(waits)
     found = matches or match_waits(lives, kinds)
     waiting = np.array([kind is Purpose.WAIT for kind in kinds], bool)
-    per_track = lives.sum_per_track(lives.own * waiting[lives.region])
+    cells = lives.cells
+    per_track = cells.by_track(cells.own, waiting, len(lives))
     roles = role_waits(trace, waits=waits)
     return PerKernel({name: _of_kernel(lives, name, found, roles[name].roles, per_track) for name in lives.variants})
 
 
-def _of_kernel(lives: Lifetimes, kernel: str, found: Matches, roles: tuple[RoleWait, ...], per_track: Int) -> Waits:
+def _of_kernel(lives: Lifetimes, kernel: str, found: Matches, roles: tuple[RoleWait, ...], per_track: Float) -> Waits:
     mine = lives.tracks_of(kernel)
     warp_cycles = max(float((lives.finish - lives.begin)[mine].sum()), 1.0)
     return Waits(

@@ -20,7 +20,7 @@ CLASSES = {
     "mma": "matrix products; only the issue of asynchronous ones",
     "reduce": "reductions and scans",
     "barriers": "block and cluster barriers",
-    "work": "loops without any other mark, each as a whole",
+    "work": "what is left: code between the other regions, without marks of its own, and loops without marks",
     "loops": "one region per iteration, with the iteration number as value",
     "lines": "one region per source line that does work",
     "edges": "which barrier and phase a wait waits for, and who arrives there",
@@ -131,6 +131,11 @@ class Auto:
         """Whether edges include barriers of the whole block, which the default leaves out: all warps take part, so the
         regions say who came last."""
         return self.wants("edges") and self.wants("barriers") and not self.is_default
+
+    @property
+    def covers_gaps(self) -> bool:
+        """Whether the code between regions gets regions without marks of its own. Lines leave nothing between them."""
+        return self.wants("work") and not self.wants("lines")
 
     @property
     def covers_all_code(self) -> bool:

@@ -51,6 +51,14 @@ extern "C" __global__ void calibrate(float* out, int rounds, wl::Buffer prof) {
   }
 #pragma unroll 1
   for (int i = 0; i < rounds; ++i) { WL_REGION("noted"); WL_VALUE("noted", i); }
+#pragma unroll 1
+  for (int i = 0; i < rounds; ++i) {
+    unsigned long long from, to;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(from) :: "memory");
+    WORK(SHORT);
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(to) :: "memory");
+    WL_VALUE("bare", to - from);
+  }
   out[threadIdx.x] = v;
 }
 """

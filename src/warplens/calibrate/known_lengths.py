@@ -21,19 +21,21 @@ SHORT, LONG, ROUNDS, WARM_UP = 64, 128, 120, 20
 PACKED = 8
 """Records of one round of the region "packed". It has nothing but three more in it, two in each other and one beside,
 so that begins and ends lie right behind begins and right behind ends."""
-SLOTS = 10 + PACKED + 4
+SLOTS = 10 + PACKED + 4 + 2
 """Slots that one round of all regions takes."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Cycles on one GPU: `region` is what a region measures beyond its work, `record` what each record inside a region
-    adds to it, `empty` what a region without work measures, `alone` what a record takes where nothing hides it,
-    `behind` the most that lies between two records with nothing between them, `noted` the same behind a value.
+    """Cycles on one GPU: `region` is what a region measures beyond two clock reads in the place of its marks, `record`
+    what each record inside a region adds to it, `empty` what a region without work measures, `alone` what a record
+    takes where nothing hides it, `behind` the most that lies between two records with nothing between them, `noted` the
+    same behind a value.
 
     The work is a chain of instructions that wait for each other. A region ends when its last instruction is issued, not
-    when its result is there, so `region` is negative where the marks themselves add less than that. `record` is 0 where
-    a record is a clock read that issues while the chain waits, and its store comes after the region.
+    when its result is there: the latency of that is no part of the region and no cost of its marks. `region` is 0 where
+    a mark is a clock read and its store comes after the region, and `record` where such a read issues while the chain
+    waits.
     """
 
     device: str
@@ -62,12 +64,12 @@ def solve(trace: Trace, device: str) -> Calibration:
     codes, names = trace.codes("region")
     spans, begin = trace.of_kind("span"), trace.numpy("start_cycle")
     end = begin + trace.numpy("dur_cycles")
-    of = {name: codes == names.index(name) for name in ("short", "long", "outer", "empty", "packed", "noted")}
+    of = {name: codes == names.index(name) for name in ("short", "long", "outer", "empty", "packed", "noted", "bare")}
     raw = {name: float(np.median((end - begin)[of[name]][WARM_UP:])) for name in ("short", "long", "outer", "empty")}
     # An fma takes whole cycles. A cycle more or less in one of the medians would else count 64 times over.
     unit = round((raw["long"] - raw["short"]) / (LONG - SHORT))
-    region = raw["short"] - SHORT * unit
-    record = max((raw["outer"] - 3 * SHORT * unit - region) / 2, 0.0)
+    region = max(raw["short"] - float(np.median(trace.numpy("value")[of["bare"]][WARM_UP:])), 0.0)
+    record = max((raw["outer"] - raw["short"] - 2 * SHORT * unit) / 2, 0.0)
     # Half of what a round of the empty region takes, which is two records and the loop around them.
     alone = float(np.median(np.diff(begin[of["empty"]][WARM_UP:]))) / 2
     moments = np.sort(np.concatenate((begin[of["packed"]], end[of["packed"]]))).reshape(-1, PACKED)

@@ -126,8 +126,8 @@ def _launch(woven: Woven, track: bytes) -> Launch:
     return Launch(_KERNEL, (1, 1, 1), (32, 1, 1), woven.regions, written, raw)
 
 
-def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed", "noted")) -> str:
-    """Chains of dependent fmas of known length in regions, as PTX with marks."""
+def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed", "noted", "bare")) -> str:
+    """Chains of dependent fmas of known length in regions and between plain clock reads, as PTX with marks."""
 
     def mark(letter: str, name: str, *operands: str) -> str:
         return f"\t// {mark_text(letter, name, *operands)}"
@@ -145,6 +145,10 @@ def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed"
         "empty": [mark("B", "empty"), mark("E", "empty")],
         "packed": [mark(letter, "packed") for letter in "BBBEEBEE"],
         "noted": [mark("B", "noted"), mark("V", "noted", "u32", "%r1"), mark("E", "noted")],
+        "bare": [
+            "\tmov.u64 %rd2, %clock64;", *work(SHORT), "\tmov.u64 %rd3, %clock64;", "\tsub.u64 %rd3, %rd3, %rd2;",
+            mark("V", "bare", "u64", "%rd3"),
+        ],
     }  # fmt: skip
     lines = []
     for name in regions:
@@ -156,7 +160,7 @@ def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed"
         [
             ".version 7.0\n.target sm_70\n.address_size 64",
             f".visible .entry {_KERNEL}(.param .u64 out, .param .u64 prof)\n.reqntid 32\n{{",
-            "\t.reg .pred %p<2>; .reg .b32 %r<2>; .reg .f32 %f<2>; .reg .b64 %rd<2>;",
+            "\t.reg .pred %p<2>; .reg .b32 %r<2>; .reg .f32 %f<2>; .reg .b64 %rd<4>;",
             "\tld.param.u64 %rd1, [out];\n\tmov.f32 %f1, 0f3F800000;",
             *lines,
             "\tst.global.f32 [%rd1], %f1;\n\tret;\n}\n",

@@ -14,6 +14,7 @@ from rich.markup import escape
 from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
 from warplens.driver.gpu_names import gpu_names
+from warplens.driver.libcupti import Cupti, find_cupti
 from warplens.errors import WarplensError
 from warplens.frontends.registry import FRONT_ENDS, FrontEnd
 from warplens.native.driver_hooks import SWITCH, load_hooks
@@ -65,6 +66,7 @@ def command(as_json: bool) -> int:
         _driver_hooks(),
         _compiled_programs(),
         _gpu(),
+        _cupti(),
         *map(_front_end, FRONT_ENDS),
         *_extras(),
         *_tools(),
@@ -136,6 +138,17 @@ def _gpu() -> DoctorCheck:
         found = "no NVIDIA driver" if names is None else "NVIDIA driver, but no GPU"
         return DoctorCheck("gpu", "missing", found, "running kernels; the demo uses a simulator", "")
     return DoctorCheck("gpu", "ok", f"{len(names)} × {names[0]}", "running kernels")
+
+
+def _cupti() -> DoctorCheck:
+    purpose, remedy = "stall reasons of each region: run --stalls", "pip install nvidia-cuda-cupti"
+    path = find_cupti()
+    if path is None:
+        return DoctorCheck("libcupti", "missing", "not found", purpose, remedy)
+    try:
+        return DoctorCheck("libcupti", "ok", f"{path} (API {Cupti(path).version})", purpose)
+    except WarplensError as error:
+        return DoctorCheck("libcupti", "missing", str(error), purpose, remedy)
 
 
 def _front_end(one: FrontEnd) -> DoctorCheck:

@@ -15,6 +15,7 @@ from warplens.analyse.ncu_source import SourcePage
 from warplens.analyse.region_counters import AttributedPages, region_counters
 from warplens.analyse.region_purity import region_purity, verified_kernels
 from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
+from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
@@ -76,9 +77,9 @@ def command(
         return
     runner, datasets = engine_for([trace], None) if ncu is None else (None, [])
     loaded = read_trace(trace) if runner is None else datasets[0].outline()
-    counters = _counters(loaded, ncu, pages) if ncu else None
+    counters = AttributedPages.joined([sampled_stalls(loaded), *(_counters(loaded, ncu, pages) if ncu else ())])
     if as_json:
-        more = {"counters": counters.to_json()} if counters else {}
+        more = {"counters": counters.to_json()} if counters.regions or counters.notes else {}
         print_json(_document(trace, loaded, merge_variants) | dict(reports) | more)
         return
     console = stdout()
@@ -88,20 +89,19 @@ def command(
     if any(not one.is_only_one or one.ran > len(one.launches) or slowdown_of(one.launches) for one in found):
         console.print(_variant_table(found))
     console.print(_launch_table(loaded))
-    if counters is not None:
-        print_counters(console, counters)
+    print_counters(console, counters)
     for line in warnings_of(loaded) or ["no records were lost"]:
         console.print(escape(line))
 
 
-def _counters(trace: Trace, report: str, pages: Sequence[SourcePage] | None) -> AttributedPages | None:
-    """The counters of each region from a report's source page; None if it has none."""
+def _counters(trace: Trace, report: str, pages: Sequence[SourcePage] | None) -> list[AttributedPages]:
+    """The counters of each region from a report's source page, if it has one."""
     if pages is None and report.endswith(".csv"):
-        return None
+        return []
     try:
-        return region_counters(trace, read_source_pages(report) if pages is None else pages)
+        return [region_counters(trace, read_source_pages(report) if pages is None else pages)]
     except WarplensError:
-        return None
+        return []
 
 
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
@@ -138,6 +138,8 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
         "calls": len(clocks.calls),
         "bounds_ns": clocks.bounds().tolist() if len(clocks.ranks) <= _MAX_PAIRED_RANKS else [],
     }
+    # The samples of every instruction are for programs, too; `counters` has those of each region.
+    meta["pc_samples"] = {name: value for name, value in meta["pc_samples"].items() if name != "codes"}
     for launch in meta["launches"]:
         launch["extra"].pop(BLOCK_LIVES, None)
     found = kernel_variants(trace.meta.launches, merge=merge_variants)
@@ -189,6 +191,7 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         *([("ranks", rank_line(trace))] if rank_line(trace) else []),
         *([("cost", cost)] if cost else []),
         *([("verified", _verified_line(trace))] if trace.meta.verification else []),
+        *([("stalls", line)] if (line := sampling_line(trace)) else []),
         *([("copy-out", _copy_out_line(trace))] if _copy_out_times(trace) else []),
     ]
 

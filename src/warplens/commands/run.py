@@ -54,6 +54,7 @@ _PROFILE_OPTIONS = (
     "on_hang",
     "mode",
     "live",
+    "stalls",
 )
 """Options passed to the profile unchanged."""
 
@@ -230,6 +231,12 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Show kernels, regions and warps while the program runs, in a browser at the address that is printed; "
     "`warplens view --live` finds it too. Each record is then stored at its mark, which slows marks down.",
+)
+@click.option(
+    "--stalls",
+    is_flag=True,
+    help="Sample what the warps of each region are stalled by, in the same run and without Nsight Compute (CUPTI's PC "
+    "sampling).",
 )
 @merge_variants_option
 @companion_options

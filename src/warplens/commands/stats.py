@@ -11,10 +11,11 @@ from warplens.analyse.analysis import Answers
 from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.findings import findings_from
 from warplens.analyse.known_facts import KnownFacts
-from warplens.analyse.region_counters import region_counters
+from warplens.analyse.region_counters import AttributedPages, region_counters
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sample_share import sample_line
+from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
@@ -79,6 +80,9 @@ from warplens.trace.model import Trace
     help="Show findings that include an Nsight Compute report (.csv or .ncu-rep), and its stalls and counters of each "
     "region if it has a source page.",
 )
+@click.option(
+    "--stalls", is_flag=True, help="Show what the warps of each region were stalled by, if `run --stalls` sampled it."
+)
 @collective_option
 @ranks_option
 @engine_option
@@ -99,6 +103,7 @@ def command(
     show: tuple[str, ...],
     waits: str | None,
     ncu: str | None,
+    stalls: bool,
     collective: str | None,
     ranks: str | None,
     engine: str | None,
@@ -116,9 +121,9 @@ def command(
         raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):
         raise UsageError("--waits needs --findings or --show")
-    only_table = not (as_tree or show_findings or show or ncu)
+    only_table = not (as_tree or show_findings or show or ncu or stalls)
     if engine is not None and not only_table:
-        raise UsageError("--engine computes the table of statistics; leave out --tree, --findings, --show and --ncu")
+        raise UsageError("--engine computes the table of statistics; leave out the options that replace it")
     runner, datasets = engine_for([trace], engine) if only_table else (None, [])
     if runner is not None:
         chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))
@@ -145,14 +150,19 @@ def command(
         if not as_json:
             console.print(analysis_tables.tree_view(roots))
     pages = _source_pages(ncu) if ncu else None
-    if pages is not None:
-        counters = region_counters(part, pages)
+    if stalls and not loaded.meta.pc_samples:
+        raise UsageError(f"--stalls: {trace} has no samples; record it with `warplens run --stalls`")
+    if pages is not None or stalls:
+        counters = AttributedPages.joined([*([sampled_stalls(part)] if stalls else []), *_counters(part, pages)])
         document["counters"] = counters.to_json()
         if not as_json:
             print_counters(console, counters)
     only_pages = pages is not None and str(ncu).endswith(".csv")
     if show_findings or (ncu and not only_pages):
-        facts = KnownFacts(ncu=read_report(None if only_pages else ncu, None, part))
+        facts = KnownFacts(
+            ncu=read_report(None if only_pages else ncu, None, part),
+            counters=tuple(row for one in _counters(part, pages) for row in one.regions),
+        )
         with working("analysing"):
             found = findings_from(answers, facts)
         document |= found.to_json()
@@ -200,6 +210,10 @@ def _print_rest(document: dict[str, Any], loaded: Trace, part: Trace, as_json: b
         return
     for line in warnings_of(loaded):
         stdout().print(f"[yellow]{escape(line)}[/]")
+
+
+def _counters(trace: Trace, pages: Any) -> list[AttributedPages]:
+    return [] if pages is None else [region_counters(trace, pages)]
 
 
 def _source_pages(report: str) -> Any:

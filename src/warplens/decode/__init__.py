@@ -14,7 +14,7 @@ import pyarrow as pa
 from warplens.decode.aggregate_tracks import AggregateColumns
 from warplens.decode.barrier_edges import TrackPlaces, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
-from warplens.decode.clock.anchor_gaps import SHORT_NS, gap_error, longest_gap
+from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
 from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, find_decoder
 from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
@@ -23,7 +23,7 @@ from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.decode.track_windows import TrackWindows, plausible_pace
-from warplens.record.capture import CODE, FULL, Capture, Device, Launch
+from warplens.record.capture import BETWEEN, CODE, FULL, Capture, Device, Launch
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import Columns, LazyColumns
@@ -73,7 +73,7 @@ def decode(capture: Capture, *, native: bool = True, decoded: PartStore | None =
     meta = Meta(
         launches=_launch_infos(capture, ran_on, times, zero, part.covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
-        clock=_clock_summary(lines, _gaps(source, times)),
+        clock=_clock_summary(lines, _gaps(source, times, lines)),
         losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
@@ -160,13 +160,19 @@ def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, a
     return int(np.floor(lines.at_line(at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes]) -> float:
-    """The longest time without an anchor, of launches that last long enough for it to matter."""
-    long = [number for number, one in enumerate(times) if one.end_ns - one.begin_ns >= SHORT_NS]
-    return max((longest_gap(source.anchors(np.flatnonzero(source.launch == number)).ns) for number in long), default=0)
+def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines) -> list[AnchorGaps]:
+    """The times without an anchor, of launches that last long enough for them to matter."""
+    found = []
+    for number, one in enumerate(times):
+        if one.end_ns - one.begin_ns >= SHORT_NS:
+            tracks = np.arange(*np.searchsorted(source.launch, (number, number + 1)))
+            anchors = source.anchors(tracks)
+            line = lines.first[lines.find(anchors.unit)]
+            found.append(anchor_gaps(line, anchors.clock, anchors.ns, lines.step_ns, lines.fastest_mhz))
+    return found
 
 
-def _clock_summary(lines: ClockLines, gap_ns: float) -> ClockFit:
+def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps]) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -186,8 +192,9 @@ def _clock_summary(lines: ClockLines, gap_ns: float) -> ClockFit:
         step_ns=lines.step_ns,
         method=lines.method,
         mhz_error=lines.mhz_error(),
-        gap_ns=gap_ns,
-        gap_error_ns=gap_error(gap_ns, mean, lines.fastest_mhz),
+        gap_ns=max((gap.longest_ns for gap in gaps), default=0.0),
+        gap_error_ns=max((gap.error_ns for gap in gaps), default=0.0),
+        gap_error_p99_ns=max((gap.error_p99_ns for gap in gaps), default=0.0),
     )
 
 
@@ -224,16 +231,19 @@ def _launch_infos(
 
 
 def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
-    """What each launch says of itself. The code of its regions is kept once for launches of the same kernel."""
+    """What each launch says of itself. What it says of its regions is kept once for launches of the same kernel."""
     out = []
-    told: dict[str, Any] = {}
+    told: dict[tuple[str, str], Any] = {}
     for launch in launches:
         extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
-        if CODE in extra:
-            if told.get(launch.kernel) == extra[CODE]:
-                del extra[CODE]
-            else:
-                told[launch.kernel] = extra[CODE]
+        if BETWEEN in extra:
+            extra[BETWEEN] = sorted({launch.regions[own] for _, _, own in extra[BETWEEN]})
+        for key in (CODE, BETWEEN):
+            if key in extra:
+                if told.get((launch.kernel, key)) == extra[key]:
+                    del extra[key]
+                else:
+                    told[launch.kernel, key] = extra[key]
         out.append(extra)
     return out
 

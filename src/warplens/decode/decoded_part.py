@@ -21,6 +21,7 @@ from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
 from warplens.decode.track_windows import TrackWindows, read_windows
 from warplens.decode.warp_lives import add_lives, silent_tracks
+from warplens.decode.work_spans import add_work
 from warplens.errors import WarplensError
 from warplens.native import load
 from warplens.record.capture import Device, Launch
@@ -100,6 +101,7 @@ def decode_part(sources: Sequence[Launch], device: Device, decoder: Decoder) -> 
     rows.drop(invalid_words(rows))
     rows.counters[Counter.DAMAGED_RECORDS] += sum(one.damaged for one in expanded if one)
     rows, plan = rows.without_damaged(plan)
+    plan, rows = add_work(launches, windows, plan, rows, names)
     covered = region_coverage(windows, plan, rows, decoder)
     silent = silent_tracks(launches, windows, plan)
     if silent.any():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +95,29 @@ class DecodedRows:
             columns |= {name: getattr(self, name)[keep] for name in ("value", "has_value")}
         rows = replace(self, parent=parent[keep], **columns)
         return rows, replace(plan, row_start=before[plan.row_start].astype(np.int64))
+
+    def with_spans(
+        self, plan: RowPlan, at: npt.NDArray[np.int64], track: npt.NDArray[np.int64], spans: Mapping[str, npt.ArrayLike]
+    ) -> tuple[DecodedRows, RowPlan]:
+        """Insert spans that nothing encloses, each before the row that is number `at` now, in its `track`; both arrays
+        ascend. `spans` has their regions, starts and durations."""
+        total = len(self.start) + len(at)
+        new = at + np.arange(len(at))
+        old = np.ones(total, bool)
+        old[new] = False
+        moved = np.flatnonzero(old)
+        columns: dict[str, npt.NDArray[Any]] = {}
+        of_spans = {**spans, "kind": SPAN, "depth": 0, "open": 0, "parent": -1}
+        if len(self.value):
+            of_spans |= {"value": 0, "has_value": 0}
+        for name, values in of_spans.items():
+            before = getattr(self, name)
+            if name == "parent":
+                before = np.where(before >= 0, moved[before] if len(moved) else 0, before)
+            columns[name] = np.empty(total, getattr(self, name).dtype)
+            columns[name][moved], columns[name][new] = before, values
+        added = np.append(0, np.cumsum(np.bincount(track, minlength=len(plan.row_start) - 1)))
+        return replace(self, **columns), replace(plan, row_start=plan.row_start + added)
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,14 @@ choose which warps they look at, so their other warps get no row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.decode.decoded_rows import SPAN, DecodedRows, RowPlan
+from warplens.decode.decoded_rows import DecodedRows, RowPlan
 from warplens.decode.track_windows import TrackWindows
 from warplens.record.capture import AUTOMATIC, Launch
 
-Array = npt.NDArray[Any]
 Bool = npt.NDArray[np.bool_]
 
 
@@ -34,28 +31,7 @@ def add_lives(
     windows: TrackWindows, plan: RowPlan, rows: DecodedRows, silent: Bool, code: int
 ) -> tuple[RowPlan, DecodedRows]:
     """Return the plan and the rows with one span of region `code` for each silent track, in the order of tracks."""
-    added = np.append(0, np.cumsum(silent))
-    new_start = plan.row_start + added
-    kept = np.arange(len(rows.start)) + np.repeat(added[:-1], np.diff(plan.row_start))
-    lives = new_start[:-1][silent]
-    start, end = windows.start_clock[silent], windows.exit_clock[silent]
-    total = len(rows.start) + len(lives)
-
-    def spread(values: Array, life: npt.ArrayLike) -> Array:
-        out = np.empty(total, values.dtype)
-        out[kept], out[lives] = values, life
-        return out
-
-    of_lives: dict[str, npt.ArrayLike] = {
-        "region": code,
-        "kind": SPAN,
-        "depth": 0,
-        "start": start,
-        "duration": end - start,
-        "open": 0,
-    }
-    if len(rows.value):
-        of_lives |= {"value": 0, "has_value": 0}
-    parent = np.where(rows.parent >= 0, kept[rows.parent] if len(kept) else 0, -1).astype(rows.parent.dtype)
-    columns = {name: spread(getattr(rows, name), life) for name, life in of_lives.items()}
-    return replace(plan, row_start=new_start), replace(rows, **columns, parent=spread(parent, -1))
+    start = windows.start_clock[silent]
+    spans: dict[str, npt.ArrayLike] = {"region": code, "start": start, "duration": windows.exit_clock[silent] - start}
+    rows, plan = rows.with_spans(plan, plan.row_start[:-1][silent], np.flatnonzero(silent), spans)
+    return plan, rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, NamedTuple
@@ -85,6 +85,8 @@ class Driver:
         if hasattr(self._record_event, "argtypes"):
             self._record_event.argtypes = (c_void_p, c_void_p)  # so that numbers need not be wrapped for each call
         self._native: ctypes.CDLL | None = None
+        self.runs_now: Callable[[int, int], int] = self._runs_now
+        """Whether a context is current and what goes to a stream is run, not recorded into a graph."""
         self._entered = _Entered()
         self._entered.here = True
         self._call("cuInit", c_uint(0))
@@ -262,9 +264,10 @@ class Driver:
 
     def mark(self, event: int, stream: int) -> None:
         """Let `event` be reached when all that was given to `stream` before is done."""
-        if not self._entered.here:
-            self._enter()
         status = self._record_event(event, stream)
+        if status and not self._entered.here:
+            self._enter()
+            status = self._record_event(event, stream)
         if status:
             self._fail("cuEventRecord", status)
 
@@ -394,13 +397,13 @@ class Driver:
             return
         calls = (self._lib.cuCtxGetCurrent, self._lib.cuStreamIsCapturing, self._lib.cuEventCreate)
         library.wl_driver(*(ctypes.cast(call, c_void_p) for call in calls))
-        library.wl_runs_now.argtypes = (c_void_p, c_void_p)
         self._native = library
+        # It takes less than giving Python's lock away and getting it again, which another thread may take meanwhile.
+        runs_now = ctypes.PyDLL(library._name, handle=library._handle).wl_runs_now
+        runs_now.argtypes = (c_void_p, c_void_p)
+        self.runs_now = runs_now
 
-    def runs_now(self, stream: int, context: int) -> bool:
-        """Whether `context` is current and what goes to `stream` is run, not recorded into a graph."""
-        if self._native is not None and self._entered.here:
-            return bool(self._native.wl_runs_now(stream, context))
+    def _runs_now(self, stream: int, context: int) -> bool:
         return self.context() == context and not self.is_capturing(stream)
 
     def is_capturing(self, stream: int) -> bool:

@@ -1,7 +1,8 @@
 """Chrome's JSON trace, for viewers that do not read Perfetto's own format.
 
-Times are microseconds with the nanoseconds as decimals; `args` holds the original numbers. The text is assembled column
-by column. The format cannot express on which side of an edge a span of zero length lies; a `.pftrace` can.
+Times are microseconds with the nanoseconds as decimals; `args` holds the original numbers. C code writes the text
+(chrome_events.py); without a compiler it is assembled column by column. The format cannot express on which side of an
+edge a span of zero length lies; a `.pftrace` can.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from warplens import native
 from warplens.export.barrier_arrows import BARRIER_CATEGORY, RELEASED, barrier_arrows
+from warplens.export.chrome_events import NativeEvents
 from warplens.export.descriptions import describe_launch, launch_facts
 from warplens.export.events import encoder
 from warplens.export.track_table import INSTANT, SPAN, VALUE, TrackTable, stack_in_lanes
@@ -28,6 +31,7 @@ from warplens.trace.model import Trace
 Array = npt.NDArray[Any]
 _FRACTIONS = pa.array([f".{ns:03d}" for ns in range(1000)], pa.large_string())
 _GZIP_LEVEL = 4
+_PREFIXES = {SPAN: '{"ph":"X","name":', INSTANT: '{"ph":"i","s":"t","name":'}
 
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
@@ -52,10 +56,12 @@ class ChromeWriter:
         self._next_tid = int(tracks.tid.max(initial=0)) + 1
         self._cycles = tracks.column("dur_cycles")
         self._values = tracks.column("value") if (tracks.rows.kind == VALUE).any() else None
+        library = native.load()
+        self._native = None if library is None else NativeEvents(library, tracks, self._cycles)
 
     def write(self, out: BinaryIO) -> None:
         clock = self._trace.meta.clock
-        about = {"producer": self._trace.meta.producer, "clock_error_p99_ns": clock.residual_p99_ns}
+        about = {"producer": self._trace.meta.producer, "clock_error_p99_ns": clock.error_p99_ns}
         out.write(b'{"displayTimeUnit":"ns","otherData":%s,"traceEvents":[\n' % json.dumps(about).encode())
         names = list(self._processes())
         for event in (*names, *self._launches()):
@@ -121,22 +127,28 @@ class ChromeWriter:
                 ):
                     out.write(_line(event) + b",\n")
                 heads.append(f',"pid":{pid},"tid":{tid},"ts":')
-        line = np.repeat(first[:-1], np.diff(tracks.row_start[begin : end + 1])) + lane_of
+        of_track = np.diff(tracks.row_start[begin : end + 1])
         for kind, events in ((SPAN, self._spans), (INSTANT, self._instants), (VALUE, self._counters)):
-            here = np.flatnonzero(tracks.rows.kind[low : low + len(line)] == kind)
-            if len(here):
-                head = pa.array(heads, pa.large_string()).take(pa.array(line[here]))
-                out.write(_bytes(events(head, low + here)))
+            here = np.flatnonzero(tracks.rows.kind[low : low + len(lane_of)] == kind)
+            if not len(here):
+                continue
+            if self._native is not None and kind != VALUE:
+                texts = self._named(_PREFIXES[kind]), heads, self._tails(begin, end)
+                out.write(self._native.of(kind, (begin, end), lane_of, first, texts))
+                continue
+            line = np.repeat(first[:-1], of_track) + lane_of
+            head = pa.array(heads, pa.large_string()).take(pa.array(line[here]))
+            out.write(_bytes(events(head, low + here)))
 
     def _spans(self, head: pa.Array, row: Array) -> pa.Array:
         rows = self._tracks.rows
         start, duration = rows.start[row], rows.duration[row]
         texts = [head, *_micros(start), ',"dur":', *_micros(duration), ',"args":{"ns":', start, ',"dur_ns":', duration]
-        return _join(self._names('{"ph":"X","name":', row), *texts, ',"cycles":', self._cycles[row], self._tail(row))
+        return _join(self._names(_PREFIXES[SPAN], row), *texts, ',"cycles":', self._cycles[row], self._tail(row))
 
     def _instants(self, head: pa.Array, row: Array) -> pa.Array:
         start = self._tracks.rows.start[row]
-        prefix = self._names('{"ph":"i","s":"t","name":', row)
+        prefix = self._names(_PREFIXES[INSTANT], row)
         return _join(prefix, head, *_micros(start), ',"args":{"ns":', start, self._tail(row))
 
     def _counters(self, head: pa.Array, row: Array) -> pa.Array:
@@ -156,7 +168,7 @@ class ChromeWriter:
         odd = row[~finite]
         quoted = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
         points = [
-            self._names('{"ph":"i","s":"t","name":', odd),
+            self._names(_PREFIXES[INSTANT], odd),
             head.filter(pa.array(~finite)),
             *_micros(start[~finite]),
         ]
@@ -164,20 +176,25 @@ class ChromeWriter:
             [shown, _join(*points, ',"args":{"value":', quoted, ',"ns":', start[~finite], self._tail(odd))]
         )
 
+    def _named(self, prefix: str) -> list[str]:
+        return [prefix + _text(name) for name in self._tracks.regions]
+
     def _names(self, prefix: str, row: Array) -> pa.Array:
-        texts = pa.array([prefix + _text(name) for name in self._tracks.regions], pa.large_string())
+        texts = pa.array(self._named(prefix), pa.large_string())
         return texts.take(pa.array(self._tracks.rows.region[row]))
 
     def _tail(self, row: Array) -> pa.Array:
         """The end of each event, which identifies its track."""
         track = np.searchsorted(self._tracks.row_start, row, side="right") - 1
         low, high = int(track[0]), int(track[-1]) + 1
-        columns = (self._tracks.identity[name][low:high].tolist() for name in ("block", "warp", "launch"))
-        texts = [
+        return pa.array(self._tails(low, high), pa.large_string()).take(pa.array(track - low))
+
+    def _tails(self, begin: int, end: int) -> list[str]:
+        columns = (self._tracks.identity[name][begin:end].tolist() for name in ("block", "warp", "launch"))
+        return [
             f',"block":{block},"warp":{warp},"launch":{launch}}}}},\n'
             for block, warp, launch in zip(*columns, strict=True)
         ]
-        return pa.array(texts, pa.large_string()).take(pa.array(track - low))
 
 
 def _meta(what: str, pid: int, tid: int | None, **args: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from warplens.export.track_table import LaunchOnSm, TrackTable
 from warplens.trace.schema import ClockFit, Meta
+from warplens.wording import duration
 
 
 def describe_launch(entry: LaunchOnSm) -> str:
@@ -22,7 +23,7 @@ def launch_facts(entry: LaunchOnSm, meta: Meta) -> dict[str, Any]:
         if "finalize_ns" in entry.info.cost:
             facts["finalize_ns"] = float(entry.info.cost["finalize_ns"])
     if meta.clock.anchors:
-        facts["clock_error_p99_ns"] = float(meta.clock.residual_p99_ns)
+        facts["clock_error_p99_ns"] = float(meta.clock.error_p99_ns)
         facts["mhz_mean"] = float(meta.clock.mhz_mean)
     if str(entry.rank) in meta.rank_clocks.get("ranks", {}):
         facts["rank_clock_bound_ns"] = float(meta.rank_clocks["ranks"][str(entry.rank)]["worst_ns"])
@@ -40,7 +41,7 @@ def describe_track(tracks: TrackTable, track: int, clock: ClockFit) -> str:
         x, y, _ = info.grid
         text += f" ({block % x}, {block // x % y}, {block // (x * y)}) of grid {_sizes(info.grid)}"
     text += f", warp {int(tracks.identity['warp'][track])}"
-    return f"{text}; times ±{clock.residual_p99_ns:.0f} ns (p99)" if clock.anchors else text
+    return f"{text}; times ±{duration(clock.error_p99_ns)} (p99)" if clock.anchors else text
 
 
 def _sizes(values: tuple[int, int, int]) -> str:

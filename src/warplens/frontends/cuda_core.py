@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from warplens.driver.kernel_arguments import Shape, stream_handle
@@ -33,27 +34,31 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
 
     seen: dict[Any, tuple[KnownLaunch, Any]] = {}
     """By kernel and shape; the kernel is kept, so that no other gets its id."""
-    done_form: Any = None
+    clusters = ("cluster",) if hasattr(getattr(cuda.core, "LaunchConfig", None), "cluster") else ()
+    shape_of = attrgetter("grid", "block", "shmem_size", *clusters)
+    done_kernel: Any = None
+    done_shape: Any = None
     done: Any = None
-    """The shape and the variant of the latest launch of which nothing more is recorded."""
+    """The kernel, shape and variant of the latest launch of which nothing more is recorded."""
 
     @functools.wraps(launch)
     def watched_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
         # The names of these parameters are cuda.core's: a program may give them by keyword.
-        nonlocal done_form, done
-        form = (id(kernel), config.grid, config.block, config.shmem_size, getattr(config, "cluster", None))
-        if form == done_form:
+        nonlocal done_kernel, done_shape, done
+        shape = shape_of(config)
+        if kernel is done_kernel and shape == done_shape:
             # The way of most launches: nothing but a look and a count.
             done.launches += 1
             launch(stream, config, kernel, *arguments)
             return
+        form = (id(kernel), shape)
         found = seen.get(form)
         if found is None:
             decide(form, stream, config, kernel, arguments)
             return
         known = found[0]
         if known.variant.closed:
-            done, done_form = known.variant, form
+            done_kernel, done_shape, done = kernel, shape, known.variant
             done.launches += 1
             launch(stream, config, kernel, *arguments)
             return

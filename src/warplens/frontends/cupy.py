@@ -72,36 +72,41 @@ def _classes() -> tuple[Any, Any]:
     class Watched(Function):  # type: ignore[misc]
         """A plain function whose launches are looked at."""
 
+        __slots__ = ("done", "done_block", "done_grid", "done_shared", "kernel", "known", "launches", "plain")
+
         def __init__(self, launches: Interceptor, plain: Any, symbol: str, made: Mapping[str, Any]) -> None:
             self.plain, self.ptr, self.module = plain, plain.ptr, plain.module
             self.launches = launches
             self.kernel = PlainKernel(symbol, plain.ptr, functools.partial(_ptx, symbol, made))
             self.known: dict[Any, KnownLaunch] = {}
-            self.done_form: Any = None
-            self.done: Any = None
+            self.done_grid = self.done_block = self.done_shared = self.done = None
             """The shape and the variant of the latest launch of which nothing more is recorded."""
 
         def __call__(
-            self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None, **options: Any
+            self,
+            grid: Any,
+            block: Any,
+            args: Any,
+            shared_mem: int = 0,
+            stream: Any = None,
+            enable_cooperative_groups: bool = False,
         ) -> None:
-            form: Any = (grid, block, shared_mem)
-            if form == self.done_form:
+            # The names of these parameters are CuPy's, which gives some by keyword.
+            if grid == self.done_grid and block == self.done_block and shared_mem == self.done_shared:
                 # The way of most launches: nothing but a look and a count.
                 self.done.launches += 1
-                if options:
-                    self.plain(grid, block, args, shared_mem, stream, **options)
-                else:
-                    self.plain(grid, block, args, shared_mem, stream)
+                self.plain(grid, block, args, shared_mem, stream, enable_cooperative_groups)
                 return
+            form: Any = (grid, block, shared_mem)
             try:
                 known = self.known.get(form)
             except TypeError:  # sizes in a list
                 known, form = None, None
             if known is not None:
                 if known.variant.closed:
-                    self.done, self.done_form = known.variant, form
+                    self.done, self.done_grid, self.done_block, self.done_shared = known.variant, *form
                     known.variant.launches += 1
-                    self.plain(grid, block, args, shared_mem, stream, **options)
+                    self.plain(grid, block, args, shared_mem, stream, enable_cooperative_groups)
                     return
                 if known.variant.ready is not None:
                     launch = known.ready((get_current_stream() if stream is None else stream).ptr)
@@ -109,13 +114,14 @@ def _classes() -> tuple[Any, Any]:
                         if known.woven is None:
                             known.woven = self.function_of(known.twin)
                         try:
-                            known.woven(grid, block, (*args, np.uint64(launch.pointer)), shared_mem, stream, **options)
+                            arguments = (*args, np.uint64(launch.pointer))
+                            known.woven(grid, block, arguments, shared_mem, stream, enable_cooperative_groups)
                         except BaseException:
                             launch.failed()
                             raise
                         launch.launched()
                         return
-            self.decide(form, known, grid, block, args, shared_mem, stream, options)
+            self.decide(form, known, grid, block, args, shared_mem, stream, enable_cooperative_groups)
 
         def function_of(self, twin: Any) -> Any:
             function = Function.__new__(Function)
@@ -123,16 +129,16 @@ def _classes() -> tuple[Any, Any]:
             return function
 
         def decide(
-            self, form: Any, known: Any, grid: Any, block: Any, args: Any, shared_mem: int, stream: Any, options: Any
+            self, form: Any, known: Any, grid: Any, block: Any, args: Any, shared_mem: int, stream: Any, together: bool
         ) -> None:
             handle = (get_current_stream() if stream is None else stream).ptr
             shape = Shape(_three(grid), _three(block), int(shared_mem), int(handle))
 
             def plain() -> None:
-                self.plain(grid, block, args, shared_mem, stream, **options)
+                self.plain(grid, block, args, shared_mem, stream, together)
 
             def woven(twin: Twin, pointer: int) -> None:
-                self.function_of(twin)(grid, block, (*args, np.uint64(pointer)), shared_mem, stream, **options)
+                self.function_of(twin)(grid, block, (*args, np.uint64(pointer)), shared_mem, stream, together)
 
             if form is not None and known is None:
                 self.known[form] = self.launches.known(self.kernel, shape)

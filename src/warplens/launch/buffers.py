@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from warplens.driver import libcuda
@@ -27,6 +28,9 @@ MOST_BYTES = 1 << 30
 FIRST_SHARE = 1 / 16
 """Of the memory that records may take, what the first launch of a variant with automatic marks may take of it."""
 
+WATCHED_VARIANTS = 64
+"""Of so many variants launches are counted to see whether the program is busy launching."""
+
 
 class Buffers:
     """Lend memory to the launches of one session."""
@@ -40,6 +44,8 @@ class Buffers:
         """Whether records may have to be copied while their kernel runs."""
         self.idle: Callable[[], bool] = lambda: False
         """What the threads that bring records home do where there are none: a little of it per call."""
+        self._lent_to: deque[Variant] = deque(maxlen=WATCHED_VARIANTS)
+        """Variants that were recorded, the newest last."""
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
 
@@ -64,6 +70,8 @@ class Buffers:
         if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
             engine.collector.land_finished()  # an earlier launch says how much room this one needs
         known = (grid, variant.most_written)
+        if variant.room is None:
+            self._lent_to.append(variant)
         if variant.room is None or variant.room[0] != known:
             tracks = kernel.tracks(grid)
             variant.room = known, tracks, self.shift(kernel, variant, tracks, engine.budget) if tracks else 0
@@ -127,10 +135,18 @@ class Buffers:
             with self._lock:
                 found = self._engines.get(context)
                 if found is None:
-                    found = Engine(lib, land, self._options.memory, watched=self.watched, idle=self.idle)
+                    if self._run.stalls is not None:
+                        self._run.stalls.enter(context)
+                    found = Engine(
+                        lib, land, self._options.memory, watched=self.watched, idle=self.idle, launched=self._launched
+                    )
                 self._engines[context] = found
                 self._run.other_device(found.device.index, lambda: found.device)
         return found
+
+    def _launched(self) -> int:
+        """Launches, recorded or not, of the variants that were recorded last; another thread asks."""
+        return sum(variant.launches for variant in list(self._lent_to))
 
     def engines(self) -> list[Engine]:
         """The engines of all contexts with recorded launches so far; another thread may ask."""

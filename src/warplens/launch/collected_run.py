@@ -11,6 +11,7 @@ from typing import Protocol
 
 from warplens.auto.rules import LineCoverage
 from warplens.errors import WarplensError
+from warplens.launch.stall_sampling import StallSampling
 from warplens.record.capture import HOST_NS, MACHINE_CODE, Device, Launch
 from warplens.sass.machine_code import MachineCode
 from warplens.text import printable
@@ -54,6 +55,8 @@ class CollectedRun:
         self.coverage = LineCoverage()
         self.codes: dict[str, tuple[str, MachineCode]] = {}
         """By digest, the kernel's name and machine code of launches that were collected."""
+        self.stalls: StallSampling | None = None
+        """What samples the stalls of the profile's kernels, where they are asked for."""
         self._knows_device = False
         self._pending: list[tuple[PendingLaunch, int]] = []
         self._lock = threading.Lock()

@@ -1,8 +1,9 @@
 """Brings the records of finished launches to the host while the program goes on.
 
 A thread does it while the program launches little, or when the device's memory for records runs low. While launches
-come thick and fast it stays away: it would only take Python's lock from them. For the same reason its priority is that
-of the program: if another thread displaced it while it has the lock, a launch would wait for both.
+come thick and fast, recorded or not, it stays away: it would only take Python's lock from them. Where it works, it
+gives the lock back soon. For the same reason its priority is that of the program: if another thread displaced it while
+it has the lock, a launch would wait for both.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from warplens.launch.short_turns import short_turns
+
 PAUSE_S = 0.005
 """How long the thread sleeps where it has nothing to do, or should do nothing."""
+LONGEST_PAUSE_S = 0.1
 FEW_PER_S = 400
 """A program that makes fewer launches per second is taken to be busy with something else."""
 
@@ -36,7 +40,8 @@ class Landing(Protocol):
 class Collector:
     """Launches in the order in which they were made. `crowded` says that device memory runs low. The thread calls
     `begin` first, and runs inside `relaxed`, where the program's captures into graphs do not forbid what it asks of the
-    driver. With nothing to bring home it calls `idle`, which does a little work and returns whether there was any."""
+    driver. With nothing to bring home it calls `idle`, which does a little work and returns whether there was any.
+    `launched` counts the launches that the program makes, also those that are not recorded."""
 
     def __init__(
         self,
@@ -44,8 +49,10 @@ class Collector:
         relaxed: Callable[[], AbstractContextManager[None]] = nullcontext,
         begin: Callable[[], None] = lambda: None,
         idle: Callable[[], bool] = lambda: False,
+        launched: Callable[[], int] = lambda: 0,
     ) -> None:
         self._crowded, self._relaxed, self._begin, self._idle = crowded, relaxed, begin, idle
+        self._launched = launched
         self._waiting: deque[Landing] = deque()
         self._landing = threading.Lock()
         """Held while launches land, so that no two threads copy at once."""
@@ -102,19 +109,25 @@ class Collector:
                 self._wake.set()
 
     def _land_while_there_is_work(self) -> None:
-        seen, looked = self._added, time.monotonic()
-        time.sleep(PAUSE_S)
+        seen, launched, looked, pause = self._added, self._launched(), time.monotonic(), PAUSE_S
         while not self._closed:
-            now = time.monotonic()
-            calm = self._added - seen <= (now - looked) * FEW_PER_S
-            seen, looked = self._added, now
-            if (calm or self._crowded()) and self._land(wait=False):
-                continue
-            if calm and self._idle():
-                continue
+            time.sleep(pause)
+            now, added, all_launches = time.monotonic(), self._added, self._launched()
+            calm = max(added - seen, all_launches - launched) <= (now - looked) * FEW_PER_S
+            # A program that launches, but nothing that is recorded, is disturbed more and more rarely.
+            pause = PAUSE_S if calm or added != seen else min(2 * pause, LONGEST_PAUSE_S)
+            seen, launched, looked = added, all_launches, now
+            while not self._closed and self._work(calm):
+                calm = calm and (self._added, self._launched()) == (seen, launched)
             if not self._waiting:
                 return
-            time.sleep(PAUSE_S)
+
+    def _work(self, calm: bool) -> bool:
+        """Bring launches home, or else do some other work; return whether there was any that may be done now."""
+        if not calm and not self._crowded():
+            return False
+        with short_turns():
+            return self._land(wait=False) or (calm and self._idle())
 
     def _land(self, *, wait: bool) -> bool:
         """Bring a batch home: launches that are over, and with `wait` the others too."""

@@ -23,7 +23,7 @@ _EVENTS_AT_ONCE = 32
 
 class Engine:
     """Made in the context that it serves. `land` brings several of its launches to the host, and its thread calls
-    `idle` where there is none."""
+    `idle` where there is none. `launched` counts the launches of the program."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Engine:
         *,
         watched: bool = False,
         idle: Callable[[], bool] = lambda: False,
+        launched: Callable[[], int] = lambda: 0,
     ) -> None:
         free, total = lib.memory()
         self.lib, self.context, self.device, self.land = lib, lib.context(), lib.device(), land
@@ -40,7 +41,9 @@ class Engine:
         self._stream = lib.stream()
         self.arena = Arena(lib, self._stream, self.budget)
         self.copy = SideCopy(lib, self._stream)
-        self.collector = Collector(lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up, idle)
+        self.collector = Collector(
+            lambda: self.in_use > CROWDED_SHARE * self.budget, lib.relaxed, lib.speed_up, idle, launched
+        )
         self.running_copy = RunningCopy(lib, self.context) if watched else None
         """How records are copied while their kernel runs, where somebody watches for kernels that do not end."""
         self._stamps: ClockStamps | None = None

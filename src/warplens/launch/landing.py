@@ -16,7 +16,7 @@ from warplens.launch.side_copy import RowCopy, Rows
 from warplens.launch.thinning import EVERY_BLOCK
 from warplens.launch.woven import WovenLaunch
 from warplens.record.aggregate_rows import AGGREGATE
-from warplens.record.capture import AUTOMATIC, CODE, SAMPLED, Dim3, Launch
+from warplens.record.capture import AUTOMATIC, BETWEEN, CODE, SAMPLED, Dim3, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.weaving import Selection, capacity_of
 
@@ -163,6 +163,7 @@ def describe_launch(
             **({AUTOMATIC: True} if kernel.auto else {}),
             **kernel.resources,
             **({CODE: kernel.code} if kernel.code else {}),
+            **({BETWEEN: kernel.between} if kernel.between else {}),
             **({AGGREGATE: kernel.aggregate.describe()} if kernel.aggregate else {}),
             **_sample(kernel.select, launch.grid),
             "variant": dict(launch.variant.describe()),

@@ -24,6 +24,8 @@ TRIAL_LAUNCHES = 5
 """Launches of each kind that are timed before the first decision; the first of each kind loads code."""
 FAR_ABOVE = 4
 """How many times the budget the estimate of a launch must be to act on it: its median error is 9 %."""
+MARGIN = 0.9
+"""The share of the budget that a trial may use: the times of other launches differ a little from those of a trial."""
 MAX_WEAVINGS = 4
 """Weavings of a variant that are tried, the first included."""
 
@@ -76,7 +78,7 @@ class OverheadBudget:
             self._weave_again(variant, Thinning(variant.sample_step))
 
     def _decide(self, variant: Variant, slowdown: float) -> None:
-        limit = 1 + self.share
+        limit = 1 + MARGIN * self.share
         if slowdown > limit and variant.newest is None:
             self._buffers.land_finished()  # the records of a launch say what to leave out
             if variant.newest is None:
@@ -86,7 +88,8 @@ class OverheadBudget:
         if slowdown > limit and len(variant.tried) < MAX_WEAVINGS:
             assert variant.newest is not None
             known = densities(variant.newest)
-            following = next_thinning(variant.tried, known, self.share, variant.sample_step)
+            last = len(variant.tried) == MAX_WEAVINGS - 1
+            following = next_thinning(variant.tried, known, self.share, variant.sample_step, last=last)
         if following is not None:
             self._weave_again(variant, following)
             return
@@ -94,7 +97,7 @@ class OverheadBudget:
         if slowdown > limit and best != variant.thinning:
             self._weave_again(variant, best)
         variant.settled = True
-        if variant.thinning or slowdown > limit:
+        if variant.thinning or slowdown > 1 + self.share:
             self._note(variant.kernel, self.describe(variant))
 
     def _weave_again(self, variant: Variant, thinning: Thinning) -> None:

@@ -33,6 +33,8 @@ LARGE_LAUNCH = 4 * SAMPLE_BLOCKS
 EVERY_BLOCK = 1 << 30
 MOST_TRACKS = 1024
 """Tracks in which the records of a launch are counted."""
+REPEATED = 2
+"""How many times as often as the rarest region another one must be executed to be in a loop."""
 SAFETY = 0.8
 """Of the budget, what the regions that are kept may cost by calculation: code moves when marks go."""
 
@@ -138,9 +140,16 @@ def _have_payload(looks: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 def regions_to_omit(known: Mapping[str, RegionDensity], slowdown: float, budget: float) -> frozenset[str]:
     """The densest regions, without which the others cost no more than the budget by calculation; one is always kept.
 
-    Each record is taken to cost the same. A record of a short region tells about fewer cycles, so short ones go first.
+    Each record is taken to cost the same. Instants and values go first, then regions that are executed most often. Of
+    those that are executed about as often, the shortest go first, since their records tell about fewer cycles.
     """
-    order = sorted(known, key=lambda name: (known[name].spacing, -known[name].records, name))
+    most = max((one.records for one in known.values()), default=1)
+
+    def worth(name: str) -> tuple[bool, int, float, str]:
+        one = known[name]
+        return one.cycles > 0, round(math.log2(most / one.records)), one.spacing, name
+
+    order = sorted(known, key=worth)
     total = sum(one.records for one in known.values())
     allowed = total * SAFETY * budget / max(slowdown - 1, budget)
     gone: list[str] = []
@@ -152,19 +161,30 @@ def regions_to_omit(known: Mapping[str, RegionDensity], slowdown: float, budget:
     return frozenset(gone)
 
 
+def repeated_regions(known: Mapping[str, RegionDensity]) -> frozenset[str]:
+    """The regions in loops: those that are executed several times as often as the rarest."""
+    rarest = min((one.records for one in known.values()), default=1)
+    return frozenset(name for name, one in known.items() if one.records > REPEATED * rarest)
+
+
 def next_thinning(
-    tried: Sequence[tuple[Thinning, float]], known: Mapping[str, RegionDensity], budget: float, step: int
+    tried: Sequence[tuple[Thinning, float]],
+    known: Mapping[str, RegionDensity],
+    budget: float,
+    step: int,
+    *,
+    last: bool = False,
 ) -> Thinning | None:
     """What to leave out after the weavings that were tried, each with its slowdown; None if nothing more helps.
 
     Fewer blocks come first, because every region keeps its marks. If that slowed the kernel down no less, all blocks
-    are recorded again, with fewer regions.
+    are recorded again, with fewer regions. The `last` weaving that may be tried has no marks in loops.
     """
     now, slowdown = tried[-1]
     if now.step == 1 and step > 1 and all(one.step == 1 for one, _ in tried):
         return replace(now, step=step)
     first, at_first = tried[0]
-    if now.step > 1 and not now.omitted and slowdown >= at_first:
+    if now.step > 1 and not now.omitted and slowdown >= at_first and first.step == 1:
         now, slowdown = first, at_first
-    gone = regions_to_omit(known, slowdown, budget)
+    gone = regions_to_omit(known, slowdown, budget) | (repeated_regions(known) if last else frozenset())
     return replace(now, omitted=now.omitted | gone) if gone else None

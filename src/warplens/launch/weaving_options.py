@@ -17,4 +17,12 @@ def weaving(options: Options) -> Weaving:
     delay = options.delay if isinstance(options, DelayOptions) else None
     # A record that waits in a register is not there when the kernel hangs, or when somebody looks.
     store = "now" if options.copies_while_running else options.store
-    return Weaving(full=options.full, clock=options.clock, store=store, mode=options.mode, select=select, delay=delay)
+    return Weaving(
+        full=options.full,
+        clock=options.clock,
+        store=store,
+        mode=options.mode,
+        select=select,
+        delay=delay,
+        between=options.marks.covers_gaps,
+    )

@@ -37,6 +37,8 @@ class WovenKernel:
     """What ptxas says the kernel takes, and its shared memory."""
     code: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """What the code of each region is made of, by the region's name."""
+    between: Sequence[Sequence[int]] = ()
+    """The regions of the code between others, as `Woven.between` has them."""
     cost: Mapping[str, float] = field(default_factory=dict)
     """What a calibration measured of its marks."""
     auto: bool = False
@@ -57,6 +59,7 @@ class WovenKernel:
             "slack": woven.slack,
             "full": woven.full,
             "store": woven.stores[symbol],
+            "between": woven.between.get(symbol, ()),
             "aggregate": woven.aggregates.get(symbol),
         }
         regions = more.get("regions", woven.regions)

@@ -21,8 +21,8 @@ from warplens.trace.io import encode_columns
 
 _PART_LAUNCHES = 8
 _PART_BYTES = 1 << 20
-"""Work is done in parts of at most so many launches and bytes, or of one launch, which take a millisecond or two: the
-end of the profile waits for one part at most, and a launch that comes meanwhile while Python's lock is held."""
+"""Work is done in parts of at most so many launches and bytes, or of one launch, which take a millisecond or two: when
+the program launches again or the profile ends, one part at most is in the way."""
 
 
 class BackgroundDecoder:

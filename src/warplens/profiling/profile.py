@@ -215,6 +215,7 @@ class Profile(Session):
             self._trace.meta,
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
+            pc_samples={} if self.run.stalls is None else self.run.stalls.result(self.run.codes).to_json(),
             rank_notes={} if self._rank_watch is None else {str(self.rank): self._rank_watch.notes().to_json()},
         )
         verify = verifier(self.run.codes, launches)
@@ -329,6 +330,7 @@ def profile(
     least_occupancy: float = 1.0,
     strict: bool = False,
     verify: bool = True,
+    stalls: bool = False,
     dump_ir: str | os.PathLike[str] | None = None,
     override: str | os.PathLike[str] | None = None,
     torch: bool | Mapping[str, Any] = False,
@@ -405,6 +407,8 @@ def profile(
 
     Besides
     verify            look up in the machine code what each region timed, when the trace is saved
+    stalls            sample what the warps of each region are stalled by, while the kernels run: CUPTI's PC sampling,
+                      which needs libcupti (PyTorch has it) and the permission to use hardware counters (False: off)
     torch             also run torch.profiler: True, or its options; see `Profile.torch` (False: off)
     """
     given = dict(locals())

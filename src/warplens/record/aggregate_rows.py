@@ -13,7 +13,7 @@ Zeroed memory is a row without durations, so nothing has to be initialised. Dura
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,8 +141,3 @@ def bucket_starts() -> npt.NDArray[np.float64]:
     """The least duration of each bucket, and past the last one the end of the range."""
     bucket = np.arange(BUCKETS + 1)
     return np.asarray(2.0 ** (bucket // 4) * (4 + bucket % 4) / 4)
-
-
-def merge_histograms(histograms: Sequence[npt.NDArray[Any]]) -> Int:
-    """The sum of histograms."""
-    return np.asarray(np.sum(histograms, axis=0, dtype=np.int64)) if len(histograms) else np.zeros(BUCKETS, np.int64)

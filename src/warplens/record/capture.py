@@ -48,6 +48,10 @@ FULL = "full"
 """Key in a launch's `extra`: what the device did with a full track, where that is not `stop`."""
 CODE = "code"
 """Key in a launch's `extra`: what the code of each region is made of, by its name; `""` is the code outside regions."""
+BETWEEN = "between"
+"""Key in a launch's `extra`: the regions of the code between others, which have no records: lists of three region ids,
+of the region before it (0 is the warp's start), of the one that follows (0 is its exit), and its own. A trace has the
+names of these regions instead."""
 SAMPLED, BLOCK_LIVES = "sampled", "block_lives"
 """Keys in the `extra` of a launch of which only some blocks were kept: how many, and the lifetimes of all blocks."""
 HANG = "hang"
@@ -131,7 +135,15 @@ class Launch:
             return "block", f"{self.warps} warps per block exceed the limit of {MAX_WARPS}", remedy
         if self.regions and not 0 <= min(self.regions) <= max(self.regions) <= MAX_REGION:
             return "regions", f"ids must be within 0..{MAX_REGION}", remedy
+        if not all(self._is_between(one) for one in self.extra.get(BETWEEN, ())):
+            return BETWEEN, "must have three ids of regions each, of which the first two may be 0", remedy
         return None
+
+    def _is_between(self, ids: Any) -> bool:
+        """Whether `ids` names the code between two regions."""
+        if not isinstance(ids, list | tuple) or len(ids) != 3 or not all(isinstance(one, int) for one in ids):
+            return False
+        return ids[2] in self.regions and all(one == 0 or one in self.regions for one in ids[:2])
 
     def noting(
         self,

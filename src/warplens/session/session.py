@@ -16,6 +16,7 @@ from warplens.launch.collected_run import CollectedRun, PendingLaunch
 from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
+from warplens.launch.stall_sampling import StallSampling
 from warplens.launch.thinning import sample_step
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
@@ -57,6 +58,8 @@ class Session:
     def reset(self) -> None:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
+        if self.options.stalls and self.enabled:
+            self.run.stalls = StallSampling(self.run.note)
         self.timings = Timings()
         window = Window.of(self.options)
         self.variants = Variants(self.options, TIMED_LAUNCHES, None if window.is_always_open else window.open)
@@ -217,6 +220,8 @@ class Session:
         with _relaxed():
             self.buffers.end_threads()
             launches, problems = self.run.collect()
+            if self.run.stalls is not None:
+                self.run.stalls.pause(wait=False)
             launches = self._within_budget(launches)
             slowdowns = self.timings.slowdowns()
             for one in self.run.unmarked:
@@ -317,9 +322,13 @@ class Session:
         running = stack.check_free()
         if running is not None:
             running.pause()
+            if running.run.stalls is not None:
+                running.run.stalls.pause()
             running._gave_way = True
             self._interrupted = running
         stack.push(self)
+        if self.run.stalls is not None:
+            self.run.stalls.resume()
         try:
             self._start_front_ends()
         except BaseException:
@@ -337,6 +346,8 @@ class Session:
             self._stops.pop()()
         interrupted, self._interrupted = self._interrupted, None
         if interrupted is not None:
+            if self.run.stalls is not None:
+                self.run.stalls.pause()
             interrupted.resume()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,11 +17,16 @@ from warplens.text import one_line
 from warplens.trace import checksums
 from warplens.trace.arrays import numpy_dtype, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
+from warplens.trace.joined_column import JoinedColumn, JoinedNames, UnusualNames, combined
+from warplens.trace.row_groups import is_cut_between
+from warplens.trace.runs import Runs
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, Meta
 from warplens.trace.validation import REMEDY, ColumnChecks
 
 Array = npt.NDArray[Any]
 _TYPES = {**COLUMNS, **AGGREGATE_COLUMNS}
+_ROWS_AT_ONCE = 1 << 20
+"""Rows of a column that are read together."""
 _OUTSIDE = {"parent": -1, "released_by": UNKNOWN_ARRIVAL}
 """The columns that hold row numbers, and what stands for a row that was not read."""
 
@@ -131,22 +136,87 @@ class ParquetColumns:
         """Read several columns in one pass over the file, and check them."""
         stored = [name for name in names if name not in self._fixed]
         # A constant column has as many rows as the file claims: read one that shows whether it has them.
-        table = self._table(stored or ["kind"])
-        rows, found = len(table), {}
-        for name in stored or ["kind"]:
-            found[name] = self._cast(table, name)
+        found = self._whole(stored or ["kind"])
+        rows = len(next(iter(found.values())))
+        for name in stored:
             if self._groups is not None and name in _OUTSIDE:
                 found[name] = self._renumbered(found[name], _OUTSIDE[name])
-            table = table.drop_columns([name])  # its chunks are not needed any more
         for name in set(names) - set(stored):
             if rows == self.rows:
                 found[name] = constant(name, self._fixed[name], self.rows)
         self._checks.add(found)
         return found
 
-    def _table(self, names: Sequence[str]) -> pa.Table:
+    def _whole(self, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Whole columns. Those of many row groups are put together batch by batch, so that each is in memory once."""
+        batches = self._batches()
+        if len(batches) > 1:
+            joined = {name: JoinedColumn(_TYPES[name], self.rows) for name in names}
+            for batch in batches:
+                table = self._table(names, batch)
+                for name in names:
+                    joined[name].add(self._cast(table, name))
+            return {name: column.array() for name, column in joined.items()}
+        table = self._table(names, self._groups)
+        return {name: combined(self._cast(table, name)) for name in names}
+
+    def runs(self, name: str) -> tuple[Runs, list[str]]:
+        """A column that is constant along a track as runs, and the names that its values stand for, if any."""
+        if name in self._fixed:
+            value = to_numpy(constant(name, self._fixed[name], min(self.rows, 1)))
+            return Runs(np.zeros(len(value), np.int64), value, self.rows), []
+        names = JoinedNames()
+
+        def parts() -> Iterator[Array]:
+            for batch in self._batches():
+                for chunk in self._cast(self._table([name], batch), name).chunks:
+                    yield names.codes(chunk) if pa.types.is_dictionary(chunk.type) else to_numpy(chunk)
+
+        is_names = pa.types.is_dictionary(_TYPES[name])
         try:
-            return self._file.read(names, self._groups)
+            runs = Runs.joined(parts())
+            self._checks.add_runs(name, runs, names.names if is_names else None)
+        except UnusualNames:
+            found = self.column(name)  # which finds the problem, if it is one
+            runs, names = Runs.of(to_numpy(found.indices)), JoinedNames(found.dictionary.to_pylist())
+        return runs, names.names
+
+    def blocks(self, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Some row groups at a time: the first row and some columns, which are checked and not kept."""
+        first = 0
+        for batch in self._batches():
+            table = self._table(names, batch)
+            block = {name: combined(self._cast(table, name)) for name in names}
+            del table
+            self._checks.add_block(block, first)
+            yield first, {name: to_numpy(array) for name, array in block.items()}
+            first += sum(self._file.metadata.row_group(group).num_rows for group in batch)
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether every row group holds whole tracks, as those of older files do not, and all of them are wanted."""
+        metadata = self._file.metadata
+        return self._groups is None and all(
+            is_cut_between("track", metadata, group) for group in range(metadata.num_row_groups)
+        )
+
+    def _batches(self) -> list[list[int]]:
+        """Row groups that are read together, which is faster than one by one."""
+        groups = range(self._file.metadata.num_row_groups) if self._groups is None else self._groups
+        batches: list[list[int]] = [[]]
+        rows = 0
+        for group in groups:
+            more = self._file.metadata.row_group(group).num_rows
+            if batches[-1] and rows + more > _ROWS_AT_ONCE:
+                batches.append([])
+                rows = 0
+            batches[-1].append(group)
+            rows += more
+        return batches
+
+    def _table(self, names: Sequence[str], groups: Sequence[int] | None) -> pa.Table:
+        try:
+            return self._file.read(names, groups)
         except checksums.Damaged as error:
             raise CaptureError(self._file.path, f"column {error.column}", str(error), REMEDY) from None
         except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
@@ -166,26 +236,31 @@ class ParquetColumns:
         moved = np.where((row >= 0) & (row < first[0]), outside, moved)
         return to_arrow(np.where(row >= 0, moved, row).astype(np.int32))
 
-    def _cast(self, table: pa.Table, name: str) -> pa.Array:
+    def _cast(self, table: pa.Table, name: str) -> pa.ChunkedArray:
         column = table.column(name)
         try:
             # The first cast of a process imports pyarrow.compute, which takes longer than reading a small trace.
-            return _of_one_line(combined(column if column.type == _TYPES[name] else column.cast(_TYPES[name])))
+            return _of_one_line(column if column.type == _TYPES[name] else column.cast(_TYPES[name]))
         except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
             problem = f"is {str(column.type)[:60]}, expected {_TYPES[name]} ({_first_line(error)})"
             raise CaptureError(self._file.path, f"column {name}", problem, REMEDY) from None
 
 
-def _of_one_line(column: pa.Array) -> pa.Array:
+def _of_one_line(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of names without line breaks in them; any other column as it is."""
     if not pa.types.is_dictionary(column.type):
         return column
     try:
-        names = column.dictionary.to_pylist()
+        names = [chunk.dictionary.to_pylist() for chunk in column.chunks]
     except UnicodeDecodeError:
         return column  # the checks of the column say so
-    safe = [name if name is None else one_line(name) for name in names]
-    return column if safe == names else pa.DictionaryArray.from_arrays(column.indices, pa.array(safe, pa.string()))
+    safe = [[None if name is None else one_line(name) for name in some] for some in names]
+    if safe == names:
+        return column
+    parts = zip(column.chunks, safe, strict=True)
+    return pa.chunked_array(
+        [pa.DictionaryArray.from_arrays(chunk.indices, pa.array(some, pa.string())) for chunk, some in parts]
+    )
 
 
 def _first_line(error: BaseException) -> str:
@@ -195,11 +270,3 @@ def _first_line(error: BaseException) -> str:
 def constant(name: str, value: int, rows: int) -> pa.Array:
     """A column with the same number in every row."""
     return to_arrow(np.full(rows, value, numpy_dtype(COLUMNS[name])))
-
-
-def combined(column: pa.ChunkedArray) -> pa.Array:
-    """Combine the chunks into one contiguous array with one dictionary."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    joined = column.unify_dictionaries().combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from warplens.record.capture import CODE, HANG, HOST_NS, Device
 from warplens.record.layout import MAX_BLOCK
 from warplens.record.rank_notes import RankNotes
+from warplens.sass.pc_samples import PcSampling
 from warplens.sass.verified_regions import KernelVerification
 from warplens.text import encodable, one_line
 from warplens.trace.rank_clocks import RankClocks
@@ -59,6 +60,7 @@ def parse_document(text: bytes) -> Meta:
     meta = Meta.from_json(_texts(document))
     for key, value in meta.verification.items():
         _parsed(f"verification[{key[:40]!r}]", KernelVerification.from_json, value)
+    _parsed("pc_samples", PcSampling.from_json, meta.pc_samples)
     for name, notes in meta.rank_notes.items():
         if not name.isdecimal():
             raise WrongDocument(f"rank_notes[{name[:40]!r}]: no rank")

@@ -49,11 +49,11 @@ EDGE_COLUMNS: dict[str, pa.DataType] = {
 
 def edges(trace: Trace) -> pa.Table:
     """The edges of a trace, ordered by the waits' rows."""
-    released = trace.numpy("released_by").astype(np.int64)
+    released = trace.numpy("released_by")
     record = np.flatnonzero((released >= 0) | (released == UNKNOWN_ARRIVAL))
     if not len(record):
         return pa.schema(list(EDGE_COLUMNS.items())).empty_table()
-    arrival_record = released[record]
+    arrival_record = released[record].astype(np.int64)
     known = arrival_record >= 0
     source = np.where(known, arrival_record, record)
     value = trace.numpy("value")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import WarplensError
+from warplens.sass.pc_samples import PcSampling
 from warplens.trace.arrays import run_starts, to_arrow
 from warplens.trace.model import Trace, empty_table
 from warplens.trace.rank_placement import RankPlacement, place_ranks
@@ -120,11 +121,17 @@ def merge_meta(metas: Sequence[Meta], axis: TimeAxis) -> Meta:
         source_hashes={key: value for meta in metas for key, value in meta.source_hashes.items()},
         notes=_merge_notes([meta.notes for meta in metas]),
         verification={key: value for meta in metas for key, value in meta.verification.items()},
+        pc_samples=_merge_samples(metas),
         rank_clocks=_merge_ranks(metas, axis),
         producer=metas[0].producer,
         origin_ns=axis.origin_ns,
         schema=metas[0].schema,
     )
+
+
+def _merge_samples(metas: Sequence[Meta]) -> dict[str, Any]:
+    sampled = [PcSampling.from_json(meta.pc_samples) for meta in metas if meta.pc_samples]
+    return PcSampling.merged(sampled).to_json() if sampled else {}
 
 
 def _merge_ranks(metas: Sequence[Meta], axis: TimeAxis) -> Mapping[str, Any]:
@@ -179,4 +186,5 @@ def _merge_clock(clocks: Sequence[ClockFit]) -> ClockFit:
         segments=sum(clock.segments for clock in clocks),
         gap_ns=max(clock.gap_ns for clock in clocks),
         gap_error_ns=max(clock.gap_error_ns for clock in clocks),
+        gap_error_p99_ns=max(clock.gap_error_p99_ns for clock in clocks),
     )

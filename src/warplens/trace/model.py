@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,9 @@ from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
 from warplens.trace.parquet_pieces import Piece
+from warplens.trace.runs import Runs
 from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta
+from warplens.trace.validation import RUN_COLUMNS
 from warplens.wording import plural
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Condition = str | int | Iterable[str] | Iterable[int]
+BLOCK_ROWS = 1 << 17
+"""Rows of the blocks that analyses go through."""
 _MARK_COLUMNS = ["rank", "device", "launch", "kernel", "sm", "block", "warp", "region", "start_ns", "start_cycle"]
 
 
@@ -40,6 +44,8 @@ class Trace:
     def __init__(self, columns: Columns | pa.Table, meta: Meta | None = None) -> None:
         self._columns: Columns = TableColumns(columns) if isinstance(columns, pa.Table) else columns
         self._cache: dict[str, pa.Array] = {}
+        self._runs: dict[str, Runs] = {}
+        self._names: dict[str, list[str]] = {}
         self.derived: dict[type, Any] = {}
         """What analyses computed of this trace and keep for each other; it goes with the trace."""
         self.meta = meta or Meta()
@@ -112,8 +118,39 @@ class Trace:
         """Numbers, or codes of names, at some rows only; cheap for columns that are constant along a track."""
         if name not in self._cache and isinstance(self._columns, LazyColumns) and name in self._columns.takers:
             return self._columns.takers[name](rows)
-        dictionary = pa.types.is_dictionary(COLUMNS[name])
-        return np.asarray((self.codes(name)[0] if dictionary else self.numpy(name))[rows])
+        if name in RUN_COLUMNS and name not in self._cache:
+            return self.runs(name).at(rows)
+        return np.asarray(self._numbers(name)[rows])
+
+    def runs(self, name: str) -> Runs:
+        """Numbers, or codes of names, of a column that is constant along a track, as runs of equal values."""
+        if name not in self._runs:
+            if isinstance(self._columns, ParquetColumns) and name not in self._cache:
+                self._runs[name], self._names[name] = self._columns.runs(name)
+            else:
+                self._runs[name] = Runs.of(self._numbers(name))
+        return self._runs[name]
+
+    def blocks(self, *names: str) -> Iterator[tuple[int, int, list[Array]]]:
+        """Blocks of whole tracks that fit a processor's cache: the first row, the end, and some columns of numbers.
+
+        Columns of a file that were not read yet are read block by block, and not kept.
+        """
+        tracks, columns, unread = self.runs("track"), self._columns, list[str]()
+        groups: Iterable[tuple[int, dict[str, Array]]] = [(0, {})]
+        if isinstance(columns, ParquetColumns) and columns.has_blocks:
+            unread = [name for name in names if name not in self._cache and not _is_names(name)]
+            groups = columns.blocks(unread) if unread else groups
+        whole = {name: self._numbers(name) for name in names if name not in unread}
+        for first, read in groups:
+            last = first + len(read[unread[0]]) if unread else len(self)
+            for begin, end in tracks.blocks(first, last, BLOCK_ROWS):
+                here, there = slice(begin, end), slice(begin - first, end - first)
+                yield begin, end, [whole[name][here] if name in whole else read[name][there] for name in names]
+
+    def _numbers(self, name: str) -> Array:
+        """A whole column of numbers, or of codes of names."""
+        return self.codes(name)[0] if _is_names(name) else self.numpy(name)
 
     def codes(self, name: str) -> tuple[Array, list[str]]:
         """A column of names as integer codes and the names they index."""
@@ -136,6 +173,9 @@ class Trace:
     @property
     def kernels(self) -> list[str]:
         """The names of all kernels."""
+        if isinstance(self._columns, ParquetColumns) and "kernel" not in self._cache:
+            self.runs("kernel")
+            return self._names["kernel"]
         return self.codes("kernel")[1]
 
     @property
@@ -279,6 +319,10 @@ class Trace:
         lost = self.meta.losses.records_lost
         losses = f", {plural(lost, 'record')} lost" if lost else ""
         return printable(f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}{losses}>")
+
+
+def _is_names(column: str) -> bool:
+    return bool(pa.types.is_dictionary(COLUMNS[column]))
 
 
 def empty_table() -> pa.Table:

@@ -87,7 +87,8 @@ class LaunchInfo:
 
 @dataclass(frozen=True)
 class ClockFit:
-    """The fit of cycles to nanoseconds; its residual is the error of every time in ns."""
+    """The fit of cycles to nanoseconds. `error_p99_ns` and `error_max_ns` bound the error of times in ns: the residual
+    of the anchors, and what the clock may have done between them."""
 
     residual_p50_ns: float = 0.0
     residual_p99_ns: float = 0.0
@@ -105,9 +106,19 @@ class ClockFit:
     mhz_error: float = 0.0
     """The error of `mhz_min` and `mhz_max`, as about 95 % of measurements are closer; 0 if unknown."""
     gap_ns: float = 0.0
-    """The longest time of a launch without an anchor."""
+    """The longest time of a clock without an anchor in a launch."""
     gap_error_ns: float = 0.0
-    """How far moments in that time may be misplaced if the clock changed in it; 0 if it is short."""
+    """How far moments in such a time may be misplaced if the clock changed in it; 0 if it is short."""
+    gap_error_p99_ns: float = 0.0
+    """The same for all but 1 % of the time of each launch."""
+
+    @property
+    def error_p99_ns(self) -> float:
+        return self.residual_p99_ns + self.gap_error_p99_ns
+
+    @property
+    def error_max_ns(self) -> float:
+        return self.residual_max_ns + self.gap_error_ns
 
 
 @dataclass(frozen=True)
@@ -152,7 +163,8 @@ class Meta:
     with delays found (analyse/region_sensitivity.py), empty where there was none. `locations` has the source location
     of each region, and `kernel_locations` the same for each kernel, as regions of several kernels may share a name.
     `source_hashes` are hashes of the source files at the time of recording. `verification` says where the regions are
-    in the machine code, by the name that a launch's `extra` gives its machine code. `rank_notes` is what each rank
+    in the machine code, by the name that a launch's `extra` gives its machine code. `pc_samples` is what was sampled of
+    it while the profile ran (sass/pc_samples.py), empty without `stalls=True`. `rank_notes` is what each rank
     noted of its clocks and collectives (record/rank_notes.py), `rank_clocks` what became of that when the ranks were
     put on one time axis (trace/rank_clocks.py).
     """
@@ -168,6 +180,7 @@ class Meta:
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     verification: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sensitivity: Mapping[str, Any] = field(default_factory=dict)
+    pc_samples: Mapping[str, Any] = field(default_factory=dict)
     rank_notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rank_clocks: Mapping[str, Any] = field(default_factory=dict)
     producer: str = "warplens"

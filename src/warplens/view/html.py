@@ -16,10 +16,11 @@ from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.line_times import line_times
-from warplens.analyse.region_counters import AttributedPages, RegionCounters
+from warplens.analyse.region_counters import AttributedPages
 from warplens.analyse.region_purity import cautions
 from warplens.analyse.roles import warp_roles
 from warplens.analyse.roofline import Roofline
+from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.statistics import Statistics
 from warplens.analyse.timeline import ThinnedTrace, thinned
 from warplens.errors import UsageError
@@ -55,7 +56,7 @@ class ReportOptions:
     made: str = ""
     merge_variants: bool = False
     counters: Sequence[AttributedPages] = ()
-    """Per trace: Nsight Compute's samples and counters of each region."""
+    """Per trace: Nsight Compute's samples and counters of each region, besides samples that the trace carries."""
 
 
 @dataclass
@@ -91,6 +92,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
     if not 1 <= len(traces) <= 2:
         raise UsageError(f"a report shows one trace or compares two; {len(traces)} were given")
     chosen = options or ReportOptions()
+    counters = [_counters(trace, chosen, at) for at, trace in enumerate(traces)]
     names = union(*(trace.regions for trace in traces))
     places = {name: at for at, name in enumerate(names)}
     palette = colours(len(names))
@@ -104,7 +106,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
     groups = [each.group() for each in cards]
     infos = [
         _info(part, at, places, outlines[at])
-        | {"findings": cards[at].places, "region_facts": region_facts(answers[at], places, _counters(chosen, at))}
+        | {"findings": cards[at].places, "region_facts": region_facts(answers[at], places, counters[at].regions)}
         for at, part in enumerate(parts)
     ]
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
@@ -122,7 +124,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
         ],
         "histograms": _histograms(spread, parts, places),
         "traces": infos,
-        "counters": [one.to_json() for one in chosen.counters],
+        "counters": [one.to_json() for one in counters if one.regions or one.notes],
     }
     listed = listing(
         [line for part in parts for line in line_times(part.trace)],
@@ -164,7 +166,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
         "heat_note": heat_maps.note(parts[0].trace),
         "overlaps": sections.overlaps(answers),
         "paths": tables,
-        "stalls": stall_bars(chosen.counters, [part.letter for part in parts]),
+        "stalls": stall_bars(counters, [part.letter for part in parts]),
         "roofs": roofs(chosen.roofs, [part.letter for part in parts]),
         "sources": listed,
         "traces": [
@@ -271,6 +273,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
     used = [places[name] for name in order]
     entered = np.unique(part.trace.codes("region")[0]).tolist()
     used += [place for code in entered if (place := places[part.trace.regions[code]]) not in used]
+    clock = part.trace.meta.clock
     info: dict[str, Any] = {
         "label": part.label,
         "payload": f"payload-{at}",
@@ -279,7 +282,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
         "sampling": f"{part.shown.kept:,} of {part.shown.blocks:,} blocks; --limit 0 keeps all",
         "kernels": trace.kernels,
         "launches": [_launch(launch) for launch in trace.meta.launches],
-        "clock": asdict(part.trace.meta.clock),
+        "clock": {**asdict(clock), "error_p99_ns": clock.error_p99_ns},
         "roles": [
             f"{role.name}: {', '.join(role.regions[:5])}{', …' if len(role.regions) > 5 else ''}" for role in roles
         ],
@@ -290,8 +293,9 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
     return info | {"columns": packer.manifest}
 
 
-def _counters(options: ReportOptions, at: int) -> Sequence[RegionCounters]:
-    return options.counters[at].regions if at < len(options.counters) else ()
+def _counters(trace: Trace, options: ReportOptions, at: int) -> AttributedPages:
+    """What was measured of the regions of a trace: the samples that it carries, and what was given beside."""
+    return AttributedPages.joined([sampled_stalls(trace), *options.counters[at : at + 1]])
 
 
 def _launch(info: LaunchInfo) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _clock_error(trace: Trace) -> tuple[str, str]:
     if not clock.anchors:
         return "unknown", clock_line(trace)
     rates = f"{clock.mhz_min:,.0f} to {clock.mhz_max:,.0f} MHz"
-    return f"± {clock.residual_p99_ns:.0f} ns", f"p99; at most {clock.residual_max_ns:.0f} ns; clock {rates}"
+    return f"± {duration(clock.error_p99_ns)}", f"p99; at most {duration(clock.error_max_ns)}; clock {rates}"
 
 
 def _rank_clocks(trace: Trace) -> list[Fact]:

@@ -1,4 +1,4 @@
-"""A stacked bar for each region: what its warps were stalled by, from Nsight Compute's samples."""
+"""A stacked bar for each region: what its warps were stalled by, from samples of its instructions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _bar(region: RegionCounters, palette: dict[str, str]) -> dict[str, Any]:
     return {
         "region": region.region,
         "kernel": region.kernel,
-        "basis": region.basis,
+        "basis": f"{region.source}, {region.basis}",
         "samples": f"{region.samples:,.0f}",
         "share": region.share,
         "text": region.sentence,

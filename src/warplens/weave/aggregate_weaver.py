@@ -13,24 +13,28 @@ import json
 import math
 
 from warplens.ptx.control_flow import ControlFlow
+from warplens.ptx.divergence import Divergence
 from warplens.ptx.edits import NodePosition
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, Instruction, Node, PtxModule, Raw
+from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Raw
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
 from warplens.record.layout import HEADER_BYTES, Kind, TrackState
 from warplens.weave.function_weaver import insert_opening
-from warplens.weave.mark_comments import WOVEN
-from warplens.weave.mark_sites import MarkBlock, MarkSite, Outline, outline
-from warplens.weave.plain_body import append_plain_body, copy_of, dispatch, selects_blocks
-from warplens.weave.region_paths import RegionPath, region_paths
-from warplens.weave.register_rows import FIRST_BUCKET, RegisterRows
+from warplens.weave.mark_comments import WOVEN, parse_mark
+from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
+from warplens.weave.plain_body import PlainCopies
+from warplens.weave.region_paths import RegionPath, open_at, region_paths
+from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
+from warplens.weave.stores.spread import RECONVERGE
 from warplens.weave.track_ptx import AWAITED, FIELD, ZERO, Track, text_of
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, SymbolBuffer, Weaving
 from warplens.weave.woven_ptx import Woven
 
 STORE = "aggregate"
 """The name of this store policy in a launch."""
+LONG_REGION = 24
+"""PTX instructions of a region that hide the dozen that add up an execution."""
 _ARRIVED = "%wl_y"
 """The register that takes the place of AWAITED; the exit adds it to what it stores."""
 
@@ -44,7 +48,7 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
     entries: dict[str, int] = {}
     threads: dict[str, int] = {}
     layouts: dict[str, AggregateLayout] = {}
-    originals = {one.name: one for one in (plain or module.copy()).entries}
+    copies = PlainCopies(module, how, plain)
     for function in module.functions:
         if function.body is None:
             continue
@@ -64,15 +68,10 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
         entries[function.name] = len(sketch.sites)
         if "reqntid" in function.performance:
             threads[function.name] = math.prod(function.performance["reqntid"])
-        copied: list[Node] | None = None
-        if how.plain_copy and selects_blocks(how.select) and function.name in originals:
-            copied = copy_of(originals[function.name].body or [])
         kernel = _AggregateKernel(function, sketch, buffer, how, numbers)
         kernel.weave()
         layouts[function.name] = kernel.layout
-        if copied is not None:
-            insert_opening(function, dispatch(function, how.select))
-            append_plain_body(function, copied)
+        copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:
         first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
         module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {buffer.name};"))
@@ -84,15 +83,27 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
 
 
 class _AggregateTrack(Track):
-    """A track whose address stays in %wl_a and whose leader stays in %wl_p."""
+    """A track whose address stays in %wl_a and whose leader stays in %wl_p; every lane knows if its warp records."""
+
+    def _lane(self) -> str:
+        return f"and.b32 {LANE_BUCKETS}, %wl_t, 31; shr.u32 %wl_t, %wl_t, 5;"
+
+    def _sm(self) -> list[str]:
+        return [
+            *super()._sm(),
+            f"selp.b32 %wl_w, {LANE_BUCKETS}, -1, %wl_p; setp.eq.u32 %wl_p, %wl_w, 0;",
+            f"mad.lo.s32 {LANE_BUCKETS}, %wl_w, 4, {FIRST_BUCKET};",
+            # From a register that is dead afterwards; ptxas would otherwise recompute the predicate at each use.
+            f"add.u32 %wl_w, %wl_w, {ZERO}; setp.ne.u32 {RECORDS}, %wl_w, -1;",
+        ]
 
     def _start(self) -> list[str]:
         return [f"mov.b32 {_ARRIVED}, {ZERO};"]
 
-    def closing(self, slots: int, rows: RegisterRows) -> str:
+    def closing(self, slots: int, rows: list[str]) -> str:
         return text_of([
             self.exit_clock(),
-            *rows.closing(),
+            *rows,
             f"add.u32 %wl_s, {_ARRIVED}, {slots}; mov.b32 %wl_t, {int(TrackState.EXITED)};",
             f"@%wl_p st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
             f"@%wl_p st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
@@ -108,12 +119,16 @@ class _AggregateKernel:
         self.function, self.sketch, self.how = function, sketch, how
         self.wide = how.clock == "64"
         self.track = _AggregateTrack(function, buffer, how, 0)
-        self.paths = region_paths(ControlFlow(function), sketch.sites)
+        flow = ControlFlow(function)
+        self.paths = region_paths(flow, sketch.sites)
+        self.open_at_exits = open_at(flow, sketch.sites, [position.node for position in sketch.exits])
         self.rows: dict[tuple[RegionPath, bool], int] = {}
         """By path, and whether it is an instant: the row."""
         self.layout = self._layout(numbers)
-        self.in_registers = RegisterRows(self.layout, [] if self.wide else self._looped())
         self.registers: list[str] = []
+        self.divergence = Divergence(function, aligned=how.aligned)
+        late = self._late() if None not in self.open_at_exits else ()
+        self.in_registers = RegisterRows(self.layout, self._looped(), late, self._new)
 
     def _layout(self, numbers: dict[str, int]) -> AggregateLayout:
         rows: list[AggregateRow] = []
@@ -133,15 +148,25 @@ class _AggregateKernel:
         return AggregateLayout(tuple(rows), self.wide)
 
     def _looped(self) -> list[int]:
-        """The rows of regions that end in a loop, the innermost ones first."""
-        ends = [
-            self.paths[id(site)]
-            for block in self.sketch.blocks
-            if block.in_loop
-            for site in block.sites
-            if site.mark.kind is Kind.END and id(site) in self.paths
-        ]
-        return [self.rows[path, False] for path in sorted(dict.fromkeys(ends), key=len, reverse=True)]
+        """The rows of regions that end in a loop and that all lanes of a warp enter together; innermost ones first."""
+        if self.wide or self.sketch.calls or not self.divergence.starts_full:
+            return []
+        marks = [(site, block) for block in self.sketch.blocks for site in block.sites if id(site) in self.paths]
+        ends = [self.paths[id(site)] for site, block in marks if block.in_loop and site.mark.kind is Kind.END]
+        apart = {self.paths[id(site)] for site, _ in marks if self.divergence.diverges(site.position.node)}
+        paths = [path for path in dict.fromkeys(ends) if path not in apart]
+        return [self.rows[path, False] for path in sorted(paths, key=len, reverse=True)]
+
+    def _late(self) -> set[int]:
+        """The rows of regions with enough code behind each of their begins to hide the sums of an execution."""
+        nodes = list(self.function.walk())
+        at = {id(node): number for number, node in enumerate(nodes)}
+        long: dict[int, bool] = {}
+        for site in self.sketch.sites:
+            if site.mark.kind is Kind.BEGIN:
+                row = self.rows[self.paths[id(site)], False]
+                long[row] = long.get(row, True) and _is_long(nodes, at[id(site.position.node)], site.mark.name)
+        return {row for row, enough in long.items() if enough}
 
     def weave(self) -> None:
         for instruction in self.function.instructions():
@@ -154,14 +179,37 @@ class _AggregateKernel:
         for number, position in enumerate(self.sketch.exits):
             self._exit(number, position)
         self.sketch.edits.apply()
-        clocks = [f"\t.reg .b{64 if self.wide else 32} {self._begin(row)};" for row in self.layout.spans]
-        declared = [self.track.declarations, f"\t.reg .b32 {_ARRIVED};", *clocks, *self.registers]
+        clocks = [self._clocks(row) for row in self.layout.spans]
+        declared = [
+            self.track.declarations,
+            f"\t.reg .b32 {_ARRIVED}, {LANE_BUCKETS}; .reg .pred {RECORDS};",
+            *clocks,
+            *self.registers,
+        ]
         opening = [self.track.prologue(), *self.in_registers.opening(), self.track.start_clock(), self.track.started()]
         insert_opening(self.function, "\n".join([*declared, *opening]))
+
+    @property
+    def _size(self) -> int:
+        return 64 if self.wide else 32
 
     def _begin(self, row: int) -> str:
         """The register with the clock of the newest begin of a row."""
         return f"%wl_o{row}"
+
+    def _end(self, row: int) -> str:
+        """The register with the clock of the newest end of a row."""
+        return f"%wl_e{row}"
+
+    def _clocks(self, row: int) -> str:
+        """Declare both, for an execution that never was."""
+        begin, end, size = self._begin(row), self._end(row), self._size
+        return f"\t.reg .b{size} {begin}, {end}; mov.b{size} {begin}, 0; mov.b{size} {end}, {NEVER};"
+
+    def _measured(self, row: int) -> tuple[str, str]:
+        """The register with a row's newest duration, and the PTX that computes it."""
+        duration = self._new(f"b{self._size}")
+        return duration, f"\tsub.u{self._size} {duration}, {self._end(row)}, {self._begin(row)};"
 
     def _new(self, size: str) -> str:
         name = f"%wl_g{len(self.registers)}"
@@ -169,76 +217,69 @@ class _AggregateKernel:
         return name
 
     def _block(self, block: MarkBlock) -> None:
-        pending: list[str] = []
+        later: list[str] = []
         for group in block.groups(self.how.fuse):
-            clock, read = self._clock()
-            loads: list[str] = []
-            updates: list[str] = []
-            seen: set[int] = set()
+            lines, later = later, []
+            if self.in_registers.rows and self.divergence.needs_reconvergence(group[0].position.node):
+                lines.append(RECONVERGE)
+            clock = ""
             for site in group:
-                found = self._site(site, clock)
-                if found is None:
+                path = self.paths.get(id(site))
+                if path is None or site.mark.kind is Kind.ANCHOR:
                     continue
-                row, load, update = found
-                if row in seen:  # the same row once more: its first update comes first
-                    loads, updates = [*loads, *updates, *load], update
-                    seen = {row}
-                else:
-                    loads, updates = [*loads, *load], [*updates, *update]
-                    seen.add(row)
-            group[0].position.after(Raw.of("\n".join([*pending, read, *loads])))
-            pending = updates
-        if pending:
-            block.end.before(Raw.of("\n".join(pending)))
+                row = self.rows[path, site.mark.kind not in (Kind.BEGIN, Kind.END)]
+                before, register, after, stores = self._site(site.mark.kind, row)
+                # What earlier marks of this group store comes first, as it may be of the same row.
+                lines, later = [*lines, *later, *before], stores
+                if register:
+                    lines.append(f"\tmov.b{self._size} {register}, {clock};" if clock else self._read(register))
+                    clock = clock or register
+                lines += after
+            group[0].position.after(Raw.of("\n".join(lines)))
+        if later:
+            block.end.before(Raw.of("\n".join(later)))
 
-    def _clock(self) -> tuple[str, str]:
+    def _read(self, register: str) -> str:
         # Without a predicate that varies between lanes, ptxas would read the clock through the slower uniform datapath.
-        register = self._new("b64" if self.wide else "b32")
-        read = f"mov.u64 {register}, %clock64;" if self.wide else f"mov.u32 {register}, %clock;"
-        return register, f"\t@%wl_p {read}"
-
-    def _site(self, site: MarkSite, clock: str) -> tuple[int, list[str], list[str]] | None:
-        """The row of a mark, the PTX right after its clock read, and the PTX that stores the result."""
-        path, kind = self.paths.get(id(site)), site.mark.kind
-        if path is None or kind is Kind.ANCHOR:
-            return None
-        if kind is Kind.BEGIN:
-            row = self.rows[path, False]
-            return -1 - row, [f"\tmov.b{64 if self.wide else 32} {self._begin(row)}, {clock};"], []
-        if kind is Kind.END:
-            row = self.rows[path, False]
-            return row, *self._end(row, clock)
-        row = self.rows[path, True]
-        at, count = HEADER_BYTES + self.layout.statistics_at(row), self._new("b64")
+        # With one, and into a register that keeps its value in other lanes, the read is one instruction.
         return (
-            row,
-            [f"\t@%wl_p ld.global.b64 {count}, [%wl_a+{at}];"],
-            [f"\tadd.s64 {count}, {count}, 1; @%wl_p st.global.b64 [%wl_a+{at}], {count};"],
+            f"\t@{RECORDS} mov.u64 {register}, %clock64;" if self.wide else f"\t@{RECORDS} mov.u32 {register}, %clock;"
         )
 
-    def _end(self, row: int, clock: str) -> tuple[list[str], list[str]]:
+    def _site(self, kind: Kind, row: int) -> tuple[list[str], str, list[str], list[str]]:
+        """The PTX before a mark's clock read, the register for the clock, the PTX right after it, and the PTX that
+        stores the result."""
+        held = self.in_registers
+        if kind is Kind.BEGIN:
+            if row not in held.late:
+                return [], self._begin(row), [], []
+            duration, computed = self._measured(row)
+            return [computed], self._begin(row), held.add(row, duration), []
+        if kind is Kind.END:
+            if row in held.late:
+                return [], self._end(row), [], []
+            duration, computed = self._measured(row)
+            added, stores = (held.add(row, duration), []) if row in held else self._add(row, duration)
+            return [], self._end(row), [computed, *added], stores
+        at, count = HEADER_BYTES + self.layout.statistics_at(row), self._new("b64")
+        load = f"\t@%wl_p ld.global.b64 {count}, [%wl_a+{at}];"
+        return [], "", [load], [f"\tadd.s64 {count}, {count}, 1; @%wl_p st.global.b64 [%wl_a+{at}], {count};"]
+
+    def _add(self, row: int, duration: str) -> tuple[list[str], list[str]]:
+        """PTX that loads what an execution is added to, and PTX that adds it and stores the result."""
         at = HEADER_BYTES + self.layout.statistics_at(row)
         bucket_at = HEADER_BYTES + self.layout.histogram_at(row) - 4 * FIRST_BUCKET
-        begin, total, place, counter = self._begin(row), self._new("b64"), self._new("b64"), self._new("b32")
-        duration, bucket, real = self._new("b64" if self.wide else "b32"), self._new("b32"), self._new("f32")
-        kind = "u64" if self.wide else "u32"
-        measure = [f"\tsub.{kind} {duration}, {clock}, {begin};"]
-        numbered = [
-            f"cvt.rz.f32.{kind} {real}, {duration};",
-            # The exponent and two bits of the fraction number the bucket.
-            f"mov.b32 {bucket}, {real}; shr.u32 {bucket}, {bucket}, 21; max.u32 {bucket}, {bucket}, {FIRST_BUCKET};",
-        ]
-        if row in self.in_registers:
-            return measure, ["\t" + line for line in numbered] + self.in_registers.add(row, duration, bucket, total)
+        total, place, counter, bucket = self._new("b64"), self._new("b64"), self._new("b32"), self._new("b32")
+        other = self._new("b64")
         load = [
-            *numbered,
+            *(line.lstrip() for line in bucket_number(duration, bucket, self._new, f"u{self._size}")),
             *[f"min.u32 {bucket}, {bucket}, {FIRST_BUCKET + BUCKETS - 1};"] * self.wide,
             f"mad.wide.u32 {place}, {bucket}, 4, %wl_a;",
             f"@%wl_p ld.global.b32 {counter}, [{place}+{bucket_at}];",
         ]
         store = [f"add.u32 {counter}, {counter}, 1; @%wl_p st.global.b32 [{place}+{bucket_at}], {counter};"]
         if self.wide:
-            least, most, other = self._new("b64"), self._new("b64"), self._new("b64")
+            least, most = self._new("b64"), self._new("b64")
             load += [
                 f"@%wl_p ld.global.v2.b64 {{{total}, {least}}}, [%wl_a+{at}];",
                 f"@%wl_p ld.global.b64 {most}, [%wl_a+{at + 16}];",
@@ -250,7 +291,7 @@ class _AggregateKernel:
                 f"@%wl_p st.global.b64 [%wl_a+{at + 16}], {most};",
             ]
         else:
-            both, least, most, other = self._new("b64"), self._new("b32"), self._new("b32"), self._new("b64")
+            both, least, most = self._new("b64"), self._new("b32"), self._new("b32")
             load.append(f"@%wl_p ld.global.v2.b64 {{{total}, {both}}}, [%wl_a+{at}];")
             store += [
                 f"cvt.u64.u32 {other}, {duration}; add.s64 {total}, {total}, {other};",
@@ -259,7 +300,7 @@ class _AggregateKernel:
                 f"mov.b64 {both}, {{{least}, {most}}};",
                 f"@%wl_p st.global.v2.b64 [%wl_a+{at}], {{{total}, {both}}};",
             ]
-        return [*measure, *("\t" + line for line in load)], ["\t" + line for line in store]
+        return ["\t" + line for line in load], ["\t" + line for line in store]
 
     def _settle(self, position: NodePosition) -> None:
         """Add a warp barrier after a block barrier; see FunctionWeaver."""
@@ -273,7 +314,9 @@ class _AggregateKernel:
             position.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
 
     def _exit(self, number: int, position: NodePosition) -> None:
-        instruction, text = position.node, self.track.closing(self.layout.slots, self.in_registers)
+        still_open = {self.rows[path, False] for path in self.open_at_exits[number] or ()}
+        instruction, rows = position.node, self.in_registers.closing(self._measured, still_open)
+        text = self.track.closing(self.layout.slots, rows)
         assert isinstance(instruction, Instruction)
         if instruction.predicate is None:
             position.before(Raw.of(text))
@@ -283,3 +326,18 @@ class _AggregateKernel:
             Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:")
         )
         position.remove()
+
+
+def _is_long(nodes: list[Node], begin: int, name: str) -> bool:
+    """Whether a region does not end within a few instructions of the same block."""
+    count = 0
+    for node in nodes[begin + 1 :]:
+        if isinstance(node, Comment):
+            mark = parse_mark(node.content, node.line)
+            if mark is not None and mark.kind is Kind.END and mark.name == name:
+                return False
+        elif isinstance(node, Instruction):
+            count += 1
+            if count >= LONG_REGION or node.opcode in BRANCHES:
+                return True
+    return True

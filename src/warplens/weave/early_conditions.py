@@ -16,7 +16,8 @@ from warplens.weave.mark_comments import PREFIX
 from warplens.weave.mark_sites import BRANCHES, MarkSite
 
 _ARITHMETIC = frozenset(
-    {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "mov"}
+    {"add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "min", "max", "setp", "selp", "mov",
+     "cvt", "bfe", "bfi"}
 )  # fmt: skip
 _FLOAT = re.compile(r"b?f\d+(x2)?|cc")
 _CHANGING = re.compile(r"%(clock|globaltimer|pm\d|smid|warpid)")
@@ -42,7 +43,7 @@ def _move_up(holder: list[Node], group: list[MarkSite], places: dict[int, int]) 
     read = {name for mark in group for name in names(mark.position.node.raw)}
     early: list[Node] = []
     for node in behind:
-        makes, needs = (set().union(*(part(i) for i in _instructions(node))) for part in (written_by, read_by))
+        makes, needs = (set().union(*(part(i) for i in instructions_of(node))) for part in (written_by, read_by))
         if id(node) in wanted and not makes & (written | read) and not needs & written:
             early.append(node)
         else:
@@ -65,7 +66,7 @@ def _up_to_jump(holder: list[Node], start: int) -> list[Node]:
             return holder[start : number + 1] if node.opcode == "bra" and node.predicate else []
         if isinstance(node, Label | Declaration) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
             return []
-        if isinstance(node, Scope) and any(i.opcode in BRANCHES for i in _instructions(node)):
+        if isinstance(node, Scope) and any(i.opcode in BRANCHES for i in instructions_of(node)):
             return []
     return []
 
@@ -76,18 +77,20 @@ def _leads_to(nodes: list[Node]) -> list[Node]:
     needed = {jump.predicate} if isinstance(jump, Instruction) else set()
     found: list[Node] = []
     for node in reversed(nodes[:-1]):
-        if isinstance(node, Instruction) and _is_arithmetic(node) and written_by(node) & needed:
+        if isinstance(node, Instruction) and is_integer_arithmetic(node) and written_by(node) & needed:
             found.append(node)
             needed |= read_by(node)
     return found
 
 
-def _is_arithmetic(instruction: Instruction) -> bool:
+def is_integer_arithmetic(instruction: Instruction) -> bool:
+    """Whether an instruction only computes an integer or a predicate from registers."""
     floats = any(_FLOAT.fullmatch(modifier) for modifier in instruction.modifiers)
     return instruction.opcode in _ARITHMETIC and not floats and not _CHANGING.search(instruction.arguments)
 
 
-def _instructions(node: Node) -> Iterable[Instruction]:
+def instructions_of(node: Node) -> Iterable[Instruction]:
+    """The instructions of a node: its own, or those inside its braces."""
     if isinstance(node, Scope):
-        return [instruction for inner in node.body for instruction in _instructions(inner)]
+        return [instruction for inner in node.body for instruction in instructions_of(inner)]
     return [node] if isinstance(node, Instruction) else []

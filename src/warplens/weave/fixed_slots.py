@@ -20,9 +20,11 @@ from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, parse
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, word0
+from warplens.weave.code_between import code_between, number_regions
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import MarkSite, Outline, outline
+from warplens.weave.plain_body import PlainCopies
 from warplens.weave.region_code import region_code
 from warplens.weave.track_ptx import AWAITED, FIELD, Track, text_of
 from warplens.weave.weaving import (
@@ -47,7 +49,9 @@ _ARRIVED = "%wl_y"
 """The register that takes the place of AWAITED: it is zero, and depends on the values that a mark waits for."""
 
 
-def weave_fixed(module: PtxModule, buffer: AnyBuffer, how: Weaving, lives: Collection[str]) -> Woven:
+def weave_fixed(
+    module: PtxModule, buffer: AnyBuffer, how: Weaving, lives: Collection[str], plain: PtxModule | None = None
+) -> Woven:
     """Rewrite the kernels of `module` that have marks, and those named in `lives`, in place."""
     if isinstance(buffer, LaunchBuffer):
         raise PtxError(0, "", "fixed slots need a buffer of woven tracks")
@@ -56,6 +60,8 @@ def weave_fixed(module: PtxModule, buffer: AnyBuffer, how: Weaving, lives: Colle
     entries: dict[str, int] = {}
     threads: dict[str, int] = {}
     code: dict[str, dict[str, dict[str, float]]] = {}
+    between: dict[str, list[list[int]]] = {}
+    copies = PlainCopies(module, how, plain)
     for function in module.functions:
         if function.body is None:
             continue
@@ -72,14 +78,18 @@ def weave_fixed(module: PtxModule, buffer: AnyBuffer, how: Weaving, lives: Colle
         entries[function.name] = len(sketch.sites)
         if "reqntid" in function.performance:
             threads[function.name] = math.prod(function.performance["reqntid"])
-        code[function.name] = region_code(function, numbers)
+        unmarked = code_between(function, sketch.sites, files) if how.between and sketch.sites else ()
+        if unmarked:
+            between[function.name] = number_regions(unmarked, numbers, locations)
+        code[function.name] = region_code(function, numbers, unmarked)
         _KernelWeaver(function, sketch, buffer, how, numbers).weave()
+        copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:
         first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
         module.items.insert(first, Raw.of(buffer.declaration))
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
-    woven = Woven("", regions, locations, entries, threads, SLACK, "stop", stores, code)
+    woven = Woven("", regions, locations, entries, threads, SLACK, "stop", stores, code, between)
     header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
     return Woven.restore(header + module.text(), woven.describe())
 

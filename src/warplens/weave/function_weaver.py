@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warplens.ptx.edits import NodePosition
-from warplens.ptx.tree import Function, Instruction, Label, Node, Raw, Scope
+from warplens.ptx.tree import Comment, Function, Instruction, Label, Node, Raw, Scope
 from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.early_conditions import make_early
 from warplens.weave.early_constants import build_constants
-from warplens.weave.mark_comments import PAYLOAD
-from warplens.weave.mark_sites import MarkBlock, MarkSite, Outline, is_loose, is_placeholder
+from warplens.weave.mark_comments import PAYLOAD, PREFIX
+from warplens.weave.mark_sites import BRANCHES, MarkBlock, MarkSite, Outline, is_loose, is_placeholder
 from warplens.weave.record_words import LONG, RecordWords
 from warplens.weave.stores.deferred import LAST, DeferredRecords
 from warplens.weave.stores.launch_tracks import LaunchRing, LaunchSpread, LaunchTrack
@@ -25,6 +25,9 @@ from warplens.weave.weaving import LaunchBuffer
 if TYPE_CHECKING:
     from warplens.weave.weaver import Weaver
 
+_MEMORY = frozenset({"ld", "st", "atom", "red", "cp", "ldmatrix", "stmatrix"})
+_READY = {"commit_group", "wait_group", "wait_all"}
+"""Of copies, what accesses no memory."""
 MAX_HELD_CLOCKS = 8
 """The maximum number of clocks that a block holds in registers until its end."""
 
@@ -102,7 +105,8 @@ class FunctionWeaver:
             assert isinstance(self.track, SpreadTrack)
             self.chains.weave(self.track, self._constants)
         for position in self.outline.barriers:
-            self._settle(position)
+            if not _memory_follows(position):
+                self._settle(position)
         for position in self.outline.calls:
             self.weaver.calls.rewrite_call(position)
         for number, position in enumerate(self.outline.exits):
@@ -206,8 +210,10 @@ class FunctionWeaver:
             for record in records:
                 at_mark[record.group].append(self._stores([record]))
         elif policy == "late":
-            for record in records:
-                (before[record.group + 1] if record.group < final else tail).append(self._stores([record]))
+            for group in range(final + 1):
+                # Records of one clock read are stored together where they share 16 aligned bytes.
+                at_once = self._stores([record for record in records if record.group == group])
+                (before[group + 1] if group < final else tail).append(at_once)
             (before[1] if final else tail).insert(0, step)
         elif policy == "end":
             tail = [step, self._stores(records)]
@@ -261,7 +267,7 @@ class FunctionWeaver:
 
         The GPU issues instructions that access no memory, including clock reads, before the block barrier takes
         effect. A warp barrier prevents that, and is free for a converged warp (measured by
-        benchmarks/barrier_clock.py).
+        benchmarks/barrier_clock.py). None is needed where an access to memory comes before the next mark.
         """
         barrier = position.node
         assert isinstance(barrier, Instruction)
@@ -349,3 +355,19 @@ def _is_code(node: Node) -> bool:
 
 def _guarded(position: NodePosition) -> bool:
     return isinstance(position.node, Instruction) and position.node.predicate is not None
+
+
+def _memory_follows(position: NodePosition) -> bool:
+    """Whether every path from here accesses memory before it comes to a mark, as far as the code up to the next jump,
+    label or scope tells."""
+    holder = position.holder
+    at = next(number for number, node in enumerate(holder) if node is position.node)
+    for node in holder[at + 1 :]:
+        if isinstance(node, Instruction):
+            if node.opcode in BRANCHES:
+                return False
+            if node.opcode in _MEMORY and node.predicate is None and "param" not in node.modifiers:
+                return not _READY & set(node.modifiers)
+        elif isinstance(node, Label | Scope) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
+            return False
+    return False

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warplens.ptx.tree import Comment, Declaration, Function, Label, Node, Raw, Scope
-from warplens.weave.weaving import Selection
+from warplens.ptx.tree import Comment, Declaration, Function, Label, Node, PtxModule, Raw, Scope
+from warplens.weave.block_index import linear_index, selected_index
+from warplens.weave.function_weaver import insert_opening
+from warplens.weave.weaving import Selection, Weaving
 
 _DEBUG_LABELS = ("$L__func_begin", "$L__func_end", "$L__tmp")
 """Labels that the debug sections name; they stay with the woven code."""
@@ -18,7 +20,28 @@ _MEMORY = frozenset({"shared", "local", "global", "const"})
 """Spaces of variables that both copies share."""
 
 
-def copy_of(nodes: list[Node]) -> list[Node]:
+class PlainCopies:
+    """The kernels of a module before it is woven; `plain` is the module before automatic marks changed it."""
+
+    def __init__(self, module: PtxModule, how: Weaving, plain: PtxModule | None) -> None:
+        self._select, self._entries = how.select, dict[str, Function]()
+        if how.plain_copy and _selects_blocks(how.select):
+            source = plain or module.copy()
+            text = module.text()
+            if all(one.text().strip() in text for one in source.declarations):  # both copies share their memory
+                self._entries = {one.name: one for one in source.entries}
+
+    def add(self, function: Function) -> None:
+        """Let the blocks that do not record run a plain copy of a woven kernel, if there is one."""
+        if function.is_entry and function.name in self._entries:
+            assert function.body is not None
+            plain = _copy_of(self._entries[function.name].body or [])
+            insert_opening(function, _dispatch(function, self._select))
+            function.body.append(Raw.of(f"{_label_of(function)}:"))
+            function.body.append(Scope("\n", "{", 0, plain, "\n}"))
+
+
+def _copy_of(nodes: list[Node]) -> list[Node]:
     """The nodes of a plain copy: without marks, debug labels and memory, which both copies share."""
     found: list[Node] = []
     for node in nodes:
@@ -27,46 +50,28 @@ def copy_of(nodes: list[Node]) -> list[Node]:
         if isinstance(node, Label) and node.name.startswith(_DEBUG_LABELS):
             continue
         if isinstance(node, Scope):
-            node = replace(node, body=copy_of(node.body))
+            node = replace(node, body=_copy_of(node.body))
         elif not isinstance(node, Label):
             node = replace(node)
         found.append(node)
     return found
 
 
-def selects_blocks(select: Selection) -> bool:
+def _selects_blocks(select: Selection) -> bool:
     """Whether some blocks do not record."""
     return select.blocks is not None or select.listed is not None
 
 
-def append_plain_body(function: Function, plain: list[Node]) -> None:
-    """Append the plain copy behind the label to which the dispatch branches."""
-    assert function.body is not None
-    function.body.append(Raw.of(f"{label_of(function)}:"))
-    function.body.append(Scope("\n", "{", 0, plain, "\n}"))
-
-
-def dispatch(function: Function, select: Selection) -> str:
+def _dispatch(function: Function, select: Selection) -> str:
     """PTX that sends the blocks which are not selected to the plain copy."""
     lines = [
-        ".reg .b32 %wl_d0, %wl_d1, %wl_d2; .reg .pred %wl_dp, %wl_dq;",
-        "mov.u32 %wl_d0, %ctaid.z; mov.u32 %wl_d1, %nctaid.y; mov.u32 %wl_d2, %ctaid.y;",
-        "mad.lo.u32 %wl_d2, %wl_d0, %wl_d1, %wl_d2; mov.u32 %wl_d0, %nctaid.x; mov.u32 %wl_d1, %ctaid.x;",
-        "mad.lo.u32 %wl_d2, %wl_d2, %wl_d0, %wl_d1;",
+        ".reg .b32 %wl_d0, %wl_d1, %wl_d2; .reg .pred %wl_dp;",
+        *linear_index("%wl_d2", "%wl_d0", "%wl_d1"),
+        "setp.eq.u32 %wl_dp, %wl_d2, %wl_d2;",
+        *selected_index(select, "%wl_d0", "%wl_d2", "%wl_dp"),
     ]
-    if select.listed is not None:
-        lines.append("setp.ne.u32 %wl_dp, %wl_d2, %wl_d2;")
-        lines += [f"setp.eq.or.u32 %wl_dp, %wl_d2, {block}, %wl_dp;" for block in select.listed]
-    else:
-        assert select.blocks is not None
-        start, stop, step = select.blocks
-        lines += [
-            f"setp.ge.u32 %wl_dp, %wl_d2, {start}; setp.lt.and.u32 %wl_dp, %wl_d2, {stop}, %wl_dp;",
-            f"sub.u32 %wl_d2, %wl_d2, {start}; rem.u32 %wl_d2, %wl_d2, {step};",
-            "setp.eq.and.u32 %wl_dp, %wl_d2, 0, %wl_dp;",
-        ]
-    return "\n".join("\t" + line for line in [*lines, f"@!%wl_dp bra.uni {label_of(function)};"])
+    return "\n".join("\t" + line for line in [*lines, f"@!%wl_dp bra.uni {_label_of(function)};"])
 
 
-def label_of(function: Function) -> str:
+def _label_of(function: Function) -> str:
     return f"$wl_plain_{function.name}"

@@ -23,8 +23,8 @@ _TRIED = frozenset({"cas", "exch"})
 
 @dataclass(frozen=True)
 class Loops:
-    """`depths` says of each node how many loops it is in, apart from those that only poll. `waits` says of the branch
-    back of each loop that only polls what it polls: `polls` (memory) or `waits` (an mbarrier)."""
+    """`depths` says of each node how many loops it is in, apart from those that only poll. `waits` says of the first
+    test in each loop that only polls what it polls: `polls` (memory) or `waits` (an mbarrier)."""
 
     depths: list[int]
     waits: dict[int, str]
@@ -44,11 +44,15 @@ def find_loops(nodes: Sequence[Node]) -> Loops:
                 continue
             body = nodes[begin:at] if at - begin <= _MOST_NODES else ()
             if kind := polled([one for one in body if isinstance(one, Instruction)]):
-                waits[at] = kind
+                waits[next(i for i in range(begin, at) if _tests(nodes[i]))] = kind
             else:
                 steps[begin] += 1
                 steps[at + 1] -= 1
     return Loops(np.cumsum(steps[:-1]).tolist(), waits)
+
+
+def _tests(node: Node) -> bool:
+    return isinstance(node, Instruction) and node.opcode in ("ld", "atom", "mbarrier")
 
 
 def polled(body: Sequence[Instruction]) -> str:

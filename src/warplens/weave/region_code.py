@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 
 from warplens.ptx.lane_accesses import ACCESSES, LaneAccess, accessed_address, lane_access, largest_waste
-from warplens.ptx.lane_values import LaneValues
+from warplens.ptx.lane_values import LANES, LaneValues
 from warplens.ptx.tree import Comment, Function, Instruction
 from warplens.record.layout import Kind
+from warplens.weave.code_between import CodeBetween
 from warplens.weave.mark_comments import parse_mark
 from warplens.weave.polling_loops import find_loops
 
@@ -21,7 +22,7 @@ _WARPS_OF_GROUP = 4
 _SLOWER = {"tf32": 2.0, "f64": 15.0, "e4m3": 0.5, "e5m2": 0.5, "s8": 0.5, "u8": 0.5}
 """How long a product of operands of this type takes beside one of 16-bit operands."""
 _ATOMIC = frozenset({"atom", "red"})
-_COUNTED = frozenset({*ACCESSES, *_ATOMIC, *_MATRIX, "bar", "barrier", "cp"})
+_COUNTED = frozenset({*ACCESSES, *_ATOMIC, *_MATRIX, "bar", "barrier", "cp", "mbarrier"})
 _LARGEST = 200_000
 """Instructions of a function; larger ones are not looked at, as that would take longer than weaving them."""
 
@@ -33,20 +34,23 @@ _known: OrderedDict[tuple[str, str], dict[str, Counts]] = OrderedDict()
 _MOST_KNOWN = 32
 
 
-def region_code(function: Function, numbers: Mapping[str, int]) -> dict[str, Counts]:
+def region_code(
+    function: Function, numbers: Mapping[str, int], between: Sequence[CodeBetween] = ()
+) -> dict[str, Counts]:
     """Counts for each region by its number, and for the code outside all regions (`""`).
 
-    An instruction counts for the innermost region that is open where it stands in the text.
+    An instruction counts for the innermost region that is open where it stands in the text, and code in `between` for
+    every region that it is part of.
     """
     key = function.text(), repr(sorted(numbers.items()))
     if key not in _known:
-        _known[key] = _of_function(function, numbers)
+        _known[key] = _of_function(function, numbers, between)
         if len(_known) > _MOST_KNOWN:
             _known.popitem(last=False)
     return _known[key]
 
 
-def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Counts]:
+def _of_function(function: Function, numbers: Mapping[str, int], between: Sequence[CodeBetween]) -> dict[str, Counts]:
     nodes = list(function.walk())
     if len(nodes) > _LARGEST:
         return {}
@@ -57,27 +61,42 @@ def _of_function(function: Function, numbers: Mapping[str, int]) -> dict[str, Co
     accesses: dict[str, list[tuple[int, LaneAccess]]] = {}
     loops = find_loops(nodes)
     open_: list[str] = []
-    name, instructions = OUTSIDE, 0
+    depths = [0]
+    begins: Counter[str] = Counter()
+    name, unmarked = OUTSIDE, _unmarked(numbers, between)
+    outermost = {str(numbers[one.name]): min((loops.depths[at] for at in one.nodes), default=0) for one in between}
     for at, node in enumerate(nodes):
+        names = unmarked.get(at) or (name,)
         if polled := loops.waits.get(at):
-            found.setdefault(name, {})[polled] = found.get(name, {}).get(polled, 0) + 1
+            for one in names:
+                _add(found, one, polled)
         if isinstance(node, Instruction):
-            instructions += 1
-            if node.opcode in _COUNTED:
-                access = lane_access(node, values)
-                _count(found.setdefault(name, {}), node, access)
+            access = lane_access(node, values) if node.opcode in _COUNTED else None
+            moved = _moved_bytes(node, access) if node.opcode in _COUNTED else 0
+            for one in names:
+                _add(found, one, "instructions")
+                if node.opcode in _COUNTED:
+                    _count(found[one], node, access)
+                if moved:
+                    found[one]["moved_bytes"] = found[one].get("moved_bytes", 0) + moved
+                    if loops.depths[at] > outermost.get(one, depths[-1]):
+                        found[one]["repeats"] = 1
                 if access is not None:
-                    accesses.setdefault(name, []).append((loops.depths[at], access))
+                    accesses.setdefault(one, []).append((loops.depths[at], access))
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None and mark.kind is Kind.BEGIN:
+                begins[str(numbers.get(mark.name, OUTSIDE))] += 1
                 open_.append(mark.name)
+                depths.append(loops.depths[at])
             elif mark is not None and mark.kind is Kind.END and mark.name in open_:
                 del open_[len(open_) - 1 - open_[::-1].index(mark.name) :]
+                del depths[len(open_) + 1 :]
             if mark is not None:
-                _add(found, name, instructions)
-                name, instructions = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE, 0
-    _add(found, name, instructions)
+                name = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE
+    for name, counts in found.items():
+        if "moved_bytes" in counts:  # an instance of a region with several places runs one of them
+            counts["moved_bytes"] /= max(begins[name], 1)
     for name, some in accesses.items():
         # Accesses before and after the loops of a region hardly count beside those inside them.
         deepest = max(depth for depth, _ in some)
@@ -99,10 +118,18 @@ def _describe(counts: Counts, accesses: Sequence[LaneAccess]) -> None:
             counts[key] = round(wasted, 2)
 
 
-def _add(found: dict[str, Counts], name: str, instructions: int) -> None:
-    if instructions:
-        counts = found.setdefault(name, {})
-        counts["instructions"] = counts.get("instructions", 0) + instructions
+def _unmarked(numbers: Mapping[str, int], between: Sequence[CodeBetween]) -> dict[int, tuple[str, ...]]:
+    """By place among the nodes, the numbers of the regions between others that an instruction is part of."""
+    found: dict[int, dict[str, None]] = {}
+    for one in between:
+        for at in one.nodes:
+            found.setdefault(at, {})[str(numbers[one.name])] = None
+    return {at: tuple(names) for at, names in found.items()}
+
+
+def _add(found: dict[str, Counts], name: str, what: str) -> None:
+    counts = found.setdefault(name, {})
+    counts[what] = counts.get(what, 0) + 1
 
 
 def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None:
@@ -123,6 +150,22 @@ def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None
             add("matrix_flops", flops)
     elif node.opcode == "cp" and "async" in node.modifiers:
         add("waits" if {"wait_group", "wait_all"} & set(node.modifiers) else "copies")
+
+
+def _moved_bytes(node: Instruction, access: LaneAccess | None) -> int:
+    """The bytes that a warp moves to or from global memory by one instruction; 0 if there are none or it is not known.
+
+    Bulk copies are counted by the bytes that their mbarrier expects.
+    """
+    if access is not None:
+        lanes = len(set(access.lanes)) or LANES
+        return lanes * access.width if access.space == "global" else 0
+    operands = node.operands
+    if node.opcode == "mbarrier" and "expect_tx" in node.modifiers:
+        return int(operands[-1]) if operands[-1].isdecimal() else 0
+    if node.opcode == "cp" and {"ca", "cg"} & set(node.modifiers):
+        return LANES * int(operands[2]) if operands[2].isdecimal() else 0
+    return 0
 
 
 def _matrix_flops(node: Instruction) -> float:

@@ -1,4 +1,4 @@
-"""The regions that are open at each mark, followed through all paths of a function.
+"""The regions that are open at each mark and each exit, followed through all paths of a function.
 
 A begin opens a region inside those that are open; an end closes the innermost open region of its name. A mark at which
 paths with different open regions meet has none that could be named.
@@ -6,10 +6,11 @@ paths with different open regions meet has none that could be named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import Node
 from warplens.record.layout import Kind
 from warplens.weave.mark_sites import MarkSite
 
@@ -23,23 +24,8 @@ def region_paths(flow: ControlFlow, sites: Sequence[MarkSite]) -> dict[int, Regi
 
     An end that closes nothing has none. Raises a PtxError at a mark whose path differs by how it is reached.
     """
-    in_block: dict[int, list[MarkSite]] = {}
-    for site in sites:
-        in_block.setdefault(flow.block_of(site.position.node) or 0, []).append(site)
-    before: dict[int, _Open | None] = {0: ()}
-    """The open regions at each block's start; None where they differ."""
-    work = [0]
-    while work:
-        number = work.pop()
-        opened = before[number]
-        for site in in_block.get(number, ()):
-            opened = None if opened is None else _step(opened, site)[0]
-        for following in flow.blocks[number].successors:
-            known = before.get(following, opened)
-            merged = opened if known == opened else None
-            if following not in before or before[following] != merged:
-                before[following] = merged
-                work.append(following)
+    in_block = _by_block(flow, sites)
+    before = _before_blocks(flow, in_block)
     found: dict[int, RegionPath] = {}
     for number, marks in in_block.items():
         opened = before.get(number, ())
@@ -55,6 +41,46 @@ def region_paths(flow: ControlFlow, sites: Sequence[MarkSite]) -> dict[int, Regi
             if path:
                 found[id(site)] = path
     return found
+
+
+def open_at(flow: ControlFlow, sites: Sequence[MarkSite], nodes: Sequence[Node]) -> list[_Open | None]:
+    """The paths that are open at instructions that end their block; None where that depends on how they are reached."""
+    in_block = _by_block(flow, sites)
+    before = _before_blocks(flow, in_block)
+    found: list[_Open | None] = []
+    for node in nodes:
+        number = flow.block_of(node) or 0
+        found.append(_after(before.get(number, ()), in_block.get(number, ())))
+    return found
+
+
+def _by_block(flow: ControlFlow, sites: Sequence[MarkSite]) -> dict[int, list[MarkSite]]:
+    in_block: dict[int, list[MarkSite]] = {}
+    for site in sites:
+        in_block.setdefault(flow.block_of(site.position.node) or 0, []).append(site)
+    return in_block
+
+
+def _before_blocks(flow: ControlFlow, in_block: Mapping[int, Sequence[MarkSite]]) -> dict[int, _Open | None]:
+    """The open regions at each block's start; None where they differ."""
+    before: dict[int, _Open | None] = {0: ()}
+    work = [0]
+    while work:
+        number = work.pop()
+        opened = _after(before[number], in_block.get(number, ()))
+        for following in flow.blocks[number].successors:
+            known = before.get(following, opened)
+            merged = opened if known == opened else None
+            if following not in before or before[following] != merged:
+                before[following] = merged
+                work.append(following)
+    return before
+
+
+def _after(opened: _Open | None, marks: Sequence[MarkSite]) -> _Open | None:
+    for site in marks:
+        opened = None if opened is None else _step(opened, site)[0]
+    return opened
 
 
 def _step(opened: _Open, site: MarkSite) -> tuple[_Open, RegionPath]:

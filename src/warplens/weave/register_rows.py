@@ -1,94 +1,115 @@
 """Rows of `mode="aggregate"` that stay in registers until their warp exits: those of regions in loops.
 
-A load of what the same warp stored last takes the way through the L2 cache, some 270 cycles. So the sum and the
-extremes of such a region are added up in registers. The executions in the newest bucket of its histogram are counted in
-a register too. When the bucket changes, the old one is loaded, and what is to be stored waits for the next change: by
-then the load has arrived.
+A load of what the same warp stored last takes the way through the L2 cache, some 270 cycles. So nothing of such a row
+is in memory before the exit. All lanes of a converged warp read the same clocks and compute the same sum and extremes,
+and the 128 buckets of the histogram are four registers of 32 lanes: lane i counts the durations from 2^i to 2^(i+1).
+
+Adding up an execution takes some 20 instructions. At the end of a loop's body nothing hides them. So an execution of a
+*late* row waits: its end only reads the clock, and the next begin of the region adds it up while the region's own code
+runs. A region of a few instructions is too short to hide that, and would seem longer by it; its executions are added up
+right after their end. Before the first execution, the registers of a late row hold one of `NEVER` cycles. All
+statistics begin such that it leaves no trace in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from warplens.record.aggregate_rows import AggregateLayout
+from warplens.record.aggregate_rows import BUCKETS, AggregateLayout
 from warplens.record.layout import HEADER_BYTES
 
 MAX_REGISTER_ROWS = 4
-"""Rows that stay in registers, seven each; further ones are kept in memory."""
+"""Rows that stay in registers, ten each; further ones are kept in memory."""
 FIRST_BUCKET = 127 << 2
 """The upper bits of 1.0 as a float, down to the second bit of its fraction: bucket 0."""
-_UNUSED = HEADER_BYTES - 4
-"""A word of the track's header that means nothing: what is stored before the first change goes there."""
-_ADDRESS, _VALUE, _RUN, _CHANGED = "%wl_pa", "%wl_pn", "%wl_pr", "%wl_ch"
-"""The counter that waits to be stored: its address, its old value and what is to be added; and whether a bucket
-changed."""
+LANE_BUCKETS = "%wl_lb"
+"""The number of this lane's first bucket, plus FIRST_BUCKET; less than that in a warp that does not record."""
+RECORDS = "%wl_rc"
+"""The predicate of lanes whose warp records."""
+_PER_LANE = BUCKETS // 32
+NEVER = (1 << 32) - 1
+"""A duration in the last bucket."""
+
+NewRegister = Callable[[str], str]
+"""Declares a register of a type, such as `b32`."""
+
+
+def bucket_number(duration: str, number: str, new: NewRegister, kind: str = "u32") -> list[str]:
+    """Set `number` to that of the duration's bucket, plus FIRST_BUCKET."""
+    real = new("f32")
+    return [
+        f"\tcvt.rz.f32.{kind} {real}, {duration};",
+        # The exponent and two bits of the fraction number the bucket.
+        f"\tmov.b32 {number}, {real}; shr.u32 {number}, {number}, 21; max.u32 {number}, {number}, {FIRST_BUCKET};",
+    ]
 
 
 class RegisterRows:
     """The PTX of the rows that stay in registers; durations have 32 bits."""
 
-    def __init__(self, layout: AggregateLayout, rows: Sequence[int]) -> None:
-        self.layout, self.rows = layout, tuple(rows[:MAX_REGISTER_ROWS])
+    def __init__(self, layout: AggregateLayout, rows: Sequence[int], late: Collection[int], new: NewRegister) -> None:
+        self.layout, self.rows, self._new = layout, tuple(rows[:MAX_REGISTER_ROWS]), new
+        self.late = frozenset(late) & frozenset(self.rows)
 
     def __contains__(self, row: int) -> bool:
         return row in self.rows
 
     def opening(self) -> list[str]:
         """Declare the registers and let them stand for no executions."""
-        if not self.rows:
-            return []
-        lines = [
-            f".reg .b64 {_ADDRESS}; .reg .b32 {_VALUE}, {_RUN}; .reg .pred {_CHANGED};",
-            f"add.s64 {_ADDRESS}, %wl_a, {_UNUSED}; mov.b32 {_VALUE}, 0; mov.b32 {_RUN}, 0;",
-        ]
+        lines = []
         for row in self.rows:
-            total, least, most, bucket, run = _names(row)
-            lines.append(f".reg .b64 {total}; .reg .b32 {least}, {most}, {bucket}, {run};")
-            lines.append(f"mov.b64 {total}, 0; mov.b32 {least}, 0; mov.b32 {most}, 0;")
-            lines.append(f"mov.b32 {bucket}, {FIRST_BUCKET}; mov.b32 {run}, 0;")
-        return ["\t" + line for line in lines]
-
-    def add(self, row: int, duration: str, number: str, wide: str) -> list[str]:
-        """Add an execution that took `duration`. `number` holds its bucket and is overwritten; `wide` is free."""
-        total, least, most, bucket, run = _names(row)
-        lines = [
-            f"setp.ne.and.u32 {_CHANGED}, {number}, {bucket}, %wl_p;",
-            f"@{_CHANGED} add.u32 {_VALUE}, {_VALUE}, {_RUN};",
-            f"@{_CHANGED} st.global.b32 [{_ADDRESS}], {_VALUE};",
-            f"@{_CHANGED} mad.wide.u32 {_ADDRESS}, {bucket}, 4, %wl_a;",
-            f"@{_CHANGED} add.s64 {_ADDRESS}, {_ADDRESS}, {self._histogram_at(row)};",
-            f"@{_CHANGED} ld.global.b32 {_VALUE}, [{_ADDRESS}];",
-            f"@{_CHANGED} mov.b32 {_RUN}, {run};",
-            f"@{_CHANGED} mov.b32 {run}, 0;",
-            f"mov.b32 {bucket}, {number}; add.u32 {run}, {run}, 1;",
-            f"cvt.u64.u32 {wide}, {duration}; add.s64 {total}, {total}, {wide};",
-            f"not.b32 {number}, {duration}; max.u32 {least}, {least}, {number}; max.u32 {most}, {most}, {duration};",
-        ]
-        return ["\t" + line for line in lines]
-
-    def closing(self) -> list[str]:
-        """Store everything."""
-        if not self.rows:
-            return []
-        lines = [f"add.u32 {_VALUE}, {_VALUE}, {_RUN}; @%wl_p st.global.b32 [{_ADDRESS}], {_VALUE};"]
-        for row in self.rows:
-            total, least, most, bucket, run = _names(row)
-            at = HEADER_BYTES + self.layout.statistics_at(row)
+            total, least, most, counts = _names(row)
+            never = row in self.late
             lines += [
-                f"mad.wide.u32 {_ADDRESS}, {bucket}, 4, %wl_a;",
-                f"add.s64 {_ADDRESS}, {_ADDRESS}, {self._histogram_at(row)};",
-                f"@%wl_p ld.global.b32 {_VALUE}, [{_ADDRESS}]; add.u32 {_VALUE}, {_VALUE}, {run};",
-                f"@%wl_p st.global.b32 [{_ADDRESS}], {_VALUE};",
-                f"@%wl_p st.global.b64 [%wl_a+{at}], {total};",
-                f"@%wl_p st.global.v2.b32 [%wl_a+{at + 8}], {{{least}, {most}}};",
+                f"\t.reg .b64 {total}; .reg .b32 {least}, {most}, {', '.join(counts)};",
+                f"\tmov.b64 {total}, {-NEVER * never}; mov.b32 {least}, -1; mov.b32 {most}, 0;",
+                *(f"\tmov.b32 {count}, 0;" for count in counts),
             ]
-        return ["\t" + line for line in lines]
+            if never:
+                last = f"{LANE_BUCKETS}, {FIRST_BUCKET + BUCKETS - _PER_LANE}"
+                lines.append(f"\tsetp.eq.u32 %wl_q, {last}; selp.b32 {counts[-1]}, -1, 0, %wl_q;")
+        return lines
 
-    def _histogram_at(self, row: int) -> int:
-        """Bytes from the track to the counter of a bucket, less four times its number."""
-        return HEADER_BYTES + self.layout.histogram_at(row) - 4 * FIRST_BUCKET
+    def add(self, row: int, duration: str) -> list[str]:
+        """Add up an execution."""
+        total, least, most, counts = _names(row)
+        wide, bucket, more = self._new("b64"), self._new("b32"), self._new("b32")
+        lines = [
+            f"\tcvt.u64.u32 {wide}, {duration}; add.s64 {total}, {total}, {wide};",
+            # One more than the longest, so that NEVER becomes 0.
+            f"\tadd.u32 {more}, {duration}, 1; max.u32 {most}, {most}, {more}; min.u32 {least}, {least}, {duration};",
+            *bucket_number(duration, bucket, self._new),
+            f"\tsub.u32 {bucket}, {bucket}, {LANE_BUCKETS};",
+        ]
+        for place, count in enumerate(counts):
+            mine = self._new("pred")
+            lines.append(f"\tsetp.eq.u32 {mine}, {bucket}, {place}; @{mine} add.u32 {count}, {count}, 1;")
+        return lines
+
+    def closing(self, measured: Callable[[int], tuple[str, str]], still_open: Collection[int]) -> list[str]:
+        """Store everything. `measured` gives the duration that waits in a row, and the PTX that computes it; of rows
+        that are `still_open`, none waits."""
+        if not self.rows:
+            return []
+        place = self._new("b64")
+        lines = [f"\tmad.wide.u32 {place}, {LANE_BUCKETS}, 4, %wl_a;"]
+        for row in self.rows:
+            total, least, most, counts = _names(row)
+            at = HEADER_BYTES + self.layout.statistics_at(row)
+            histogram_at = HEADER_BYTES + self.layout.histogram_at(row) - 4 * FIRST_BUCKET
+            if row in self.late and row not in still_open:
+                duration, computed = measured(row)
+                lines += [computed, *self.add(row, duration)]
+            lines += [
+                f"\t@{RECORDS} st.global.v4.b32 [{place}+{histogram_at}], {{{', '.join(counts)}}};",
+                f"\tnot.b32 {least}, {least}; sub.u32 {most}, {most}, 1;",
+                f"\t@%wl_p st.global.b64 [%wl_a+{at}], {total};",
+                f"\t@%wl_p st.global.v2.b32 [%wl_a+{at + 8}], {{{least}, {most}}};",
+            ]
+        return lines
 
 
-def _names(row: int) -> tuple[str, str, str, str, str]:
-    """The registers of a row: sum, complement of the shortest, longest, newest bucket, executions in it."""
-    return f"%wl_ra{row}", f"%wl_rl{row}", f"%wl_rm{row}", f"%wl_rb{row}", f"%wl_rn{row}"
+def _names(row: int) -> tuple[str, str, str, list[str]]:
+    """The registers of a row: sum, shortest, one more than the longest, this lane's buckets."""
+    counts = [f"%wl_rn{row}_{place}" for place in range(_PER_LANE)]
+    return f"%wl_ra{row}", f"%wl_rl{row}", f"%wl_rm{row}", counts

@@ -14,6 +14,7 @@ import math
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
+from warplens.weave.block_index import linear_index, selected_index
 from warplens.weave.weaving import GRANULARITY, MIN_SHIFT, SHIFT_MASK, AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
 
 FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
@@ -91,26 +92,7 @@ class Track:
 
     def _block(self) -> list[str]:
         """%wl_x: the linear block index; %wl_u: its index among the selected blocks."""
-        lines = [
-            "mov.u32 %wl_t, %ctaid.z; mov.u32 %wl_v, %nctaid.y; mov.u32 %wl_u, %ctaid.y;",
-            "mad.lo.u32 %wl_u, %wl_t, %wl_v, %wl_u;",
-            "mov.u32 %wl_t, %nctaid.x; mov.u32 %wl_v, %ctaid.x;",
-            "mad.lo.u32 %wl_x, %wl_u, %wl_t, %wl_v;",
-        ]
-        if self.select.listed is not None:
-            lines.append("mov.b32 %wl_u, -1;")
-            for place, block in enumerate(self.select.listed):
-                lines.append(f"setp.eq.u32 %wl_q, %wl_x, {block}; selp.b32 %wl_u, {place}, %wl_u, %wl_q;")
-            return [*lines, "setp.ne.and.s32 %wl_p, %wl_u, -1, %wl_p;"]
-        if self.select.blocks is None:
-            return [*lines, "mov.b32 %wl_u, %wl_x;"]
-        start, stop, step = self.select.blocks
-        lines += [
-            f"setp.ge.and.u32 %wl_p, %wl_x, {start}, %wl_p; setp.lt.and.u32 %wl_p, %wl_x, {stop}, %wl_p;",
-            f"sub.u32 %wl_t, %wl_x, {start}; div.u32 %wl_u, %wl_t, {step}; rem.u32 %wl_t, %wl_t, {step};",
-            "setp.eq.and.u32 %wl_p, %wl_t, 0, %wl_p;",
-        ]
-        return lines
+        return [*linear_index("%wl_x", "%wl_t", "%wl_v"), *selected_index(self.select, "%wl_u", "%wl_x", "%wl_p")]
 
     def _warp(self) -> list[str]:
         """%wl_t: the warp; %wl_w: the index of its track in the block; %wl_v: tracks per block."""

@@ -35,18 +35,20 @@ from warplens.ptx.divergence import Divergence, observes_other_threads
 from warplens.ptx.garbage_pause import garbage_pause
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, Node, PtxModule, Raw, parse
+from warplens.ptx.tree import Function, PtxModule, Raw, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.aggregate_weaver import weave_aggregate
 from warplens.weave.calls import Calls
+from warplens.weave.code_between import CodeBetween, code_between, number_regions
 from warplens.weave.delay import weave_delay
+from warplens.weave.early_addresses import move_addresses_up
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
-from warplens.weave.function_weaver import FunctionWeaver, insert_opening
+from warplens.weave.function_weaver import FunctionWeaver
 from warplens.weave.mark_comments import PREFIX, WOVEN, declare_marks, without_regions
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
-from warplens.weave.plain_body import append_plain_body, copy_of, dispatch, selects_blocks
+from warplens.weave.plain_body import PlainCopies
 from warplens.weave.region_code import region_code
 from warplens.weave.stores.block_chains import chain_blocks
 from warplens.weave.stores.launch_tracks import TrackParameters, buffer_address, end_of_names
@@ -92,7 +94,7 @@ def weave(
         if how and how.delay is not None:
             return weave_delay(module, buffer or ParamBuffer(), how)
         if lives or (how and how.fixed):
-            return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives)
+            return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives, twin)
         return Weaver(module, buffer or ParamBuffer(), how or Weaving(), twin).weave()
 
 
@@ -111,10 +113,12 @@ class Weaver:
 
     def __init__(self, module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: PtxModule | None = None) -> None:
         self.module, self.buffer, self.how = module, buffer, how
-        self.plain = plain or module.copy()
+        self.copies = PlainCopies(module, how, plain)
         files = module.files
         for function in module.functions:
             end_with_return(function)
+            if how.early:
+                move_addresses_up(function)
             if how.lean and function.is_entry and function.body:
                 recompute(function)
         max_slots = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize
@@ -154,19 +158,21 @@ class Weaver:
         entries: dict[str, int] = {}
         threads: dict[str, int] = {}
         code: dict[str, dict[str, dict[str, float]]] = {}
+        between: dict[str, list[list[int]]] = {}
         for function in self.module.functions:
             if function.body is None or function.name not in self.calls.stateful:
                 continue
             if function.is_entry:
-                code[function.name] = region_code(function, self.ids)
+                unmarked = self._between(function)
+                if unmarked:
+                    between[function.name] = number_regions(unmarked, self.ids, self.locations)
+                code[function.name] = region_code(function, self.ids, unmarked)
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])
-            plain = self._plain_body(function)
             FunctionWeaver(self, function, self.outlines[function.name]).weave()
-            if plain is not None:
-                insert_opening(function, dispatch(function, self.how.select))
-                append_plain_body(function, plain)
+            if not self.calls.shares_state(function):
+                self.copies.add(function)
         self.calls.rewrite_headers()
         if isinstance(self.buffer, SymbolBuffer) and entries:
             self._declare(self.buffer.declaration)
@@ -174,21 +180,19 @@ class Weaver:
             self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
         stores = {name: self.stores[name] for name in entries}
-        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code)
+        woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code, between)
         header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         text = self.module.text()
         if isinstance(self.buffer, LaunchBuffer):
             text = declare_marks(text)
         return Woven.restore(header + text, woven.describe())
 
-    def _plain_body(self, function: Function) -> list[Node] | None:
-        """The code for blocks that do not record; None if they run the woven code like all others."""
-        copied = self.how.plain_copy and selects_blocks(self.how.select) and function.is_entry
-        if not copied or self.calls.shares_state(function):
-            return None
-        twins = [one for one in self.plain.entries if one.name == function.name]
-        same_memory = all(one.text().strip() in self.module.text() for one in self.plain.declarations)
-        return copy_of(twins[0].body or []) if twins and same_memory else None
+    def _between(self, function: Function) -> tuple[CodeBetween, ...]:
+        """The code between regions, if it is asked for."""
+        # A called function may leave records between those of its caller, and a launch buffer's regions have numbers.
+        if not self.how.between or self.calls.shares_state(function) or isinstance(self.buffer, LaunchBuffer):
+            return ()
+        return code_between(function, self.outlines[function.name].sites, self.module.files)
 
     def _declare(self, text: str) -> None:
         first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))

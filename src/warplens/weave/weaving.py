@@ -133,6 +133,7 @@ class Weaving:
     pair:       write two neighbouring records with one 16-byte store where their alignment is certain
     pin:        keep the pointer in fixed registers, which saves a copy per block and may cost a register
     constants:  build the constants of a region's fmas before the region begins (see early_constants.py)
+    early:      compute addresses before the wait that precedes a mark (see early_addresses.py)
     aligned:    promise that the kernel is only launched with blocks whose x size is a multiple of 32
     join:       let chains of blocks share a spread store
     limit:      limit the registers of the woven kernel to a few more than the plain one has (see fit/register_limit.py)
@@ -141,6 +142,7 @@ class Weaving:
                 without marks in loops, and regardless of `full`, since nothing can fill up
     plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
     omit:       regions whose marks are left out
+    between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
@@ -153,6 +155,7 @@ class Weaving:
     pair: bool = True
     pin: bool = True
     constants: bool = True
+    early: bool = True
     aligned: bool = False
     join: bool = True
     limit: bool = True
@@ -160,6 +163,7 @@ class Weaving:
     fixed: bool = False
     plain_copy: bool = False
     omit: tuple[str, ...] = ()
+    between: bool = False
     mode: str = "trace"
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None

@@ -25,6 +25,9 @@ class Woven:
     """The store policy of each woven kernel."""
     code: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     """By kernel and number of the region: what the code of the region is made of (`weave/region_code.py`)."""
+    between: dict[str, list[list[int]]] = field(default_factory=dict)
+    """By kernel, the regions of the code between others (`weave/code_between.py`), three numbers each: of the region
+    before it (0 is the warp's start), of the one that follows (0 is its exit), and its own."""
     aggregates: dict[str, AggregateLayout] = field(default_factory=dict)
     """The rows of each kernel that keeps statistics instead of records."""
 
@@ -39,6 +42,7 @@ class Woven:
             "full": self.full,
             "stores": self.stores,
             "code": self.code,
+            **({"between": self.between} if self.between else {}),
             **({"aggregates": {k: v.describe() for k, v in self.aggregates.items()}} if self.aggregates else {}),
         }
 
@@ -54,5 +58,6 @@ class Woven:
             document["full"],
             document["stores"],
             document.get("code", {}),
+            document.get("between", {}),
             {k: AggregateLayout.restore(v) for k, v in document.get("aggregates", {}).items()},
         )

@@ -12,13 +12,16 @@ import pytest
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 import triton.language as tl  # noqa: E402
+from triton.backends.nvidia.compiler import CUDABackend  # noqa: E402
 
 import warplens.triton as wlt  # noqa: E402
 from tests.support.triton_examples import Job, assemble, compile_woven, jobs  # noqa: E402
+from warplens.auto.rules import Auto  # noqa: E402
 from warplens.frontends.triton.assemble import Assembled  # noqa: E402
 from warplens.frontends.triton.assemble import assemble as assembled  # noqa: E402
+from warplens.frontends.triton.metadata_keys import RECIPE  # noqa: E402
 from warplens.frontends.triton.requirement import triton_version  # noqa: E402
-from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
+from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler  # noqa: E402
 from warplens.weave.fit.ptxas_output import read_cubin  # noqa: E402
 from warplens.weave.weaver import weave  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
@@ -42,6 +45,40 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+def woven_twin(plain: Any, recipe: Recipe) -> Any:
+    """What a profile compiles beside a kernel that Triton has compiled."""
+    compiler = WeavingCompiler(recipe)
+    undo = compiler.install()
+    try:
+        return compiler.twin(plain)
+    finally:
+        undo()
+
+
+@pytest.mark.parametrize("name", ["softmax", "specialised_matmul"])
+@pytest.mark.parametrize("auto", [Auto(), Auto(classes=("loads", "stores", "mma"))])
+def test_the_twin_is_made_from_the_ttgir_of_the_plain_kernel(
+    name: str, auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton's passes up to there, which take up to half of its time, do not run again, and nothing differs by that."""
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+    job = next(job for job in jobs(90) if job.name == name)
+    plain, recipe = job.compile(90), Recipe(Weaving(), auto=auto)
+    from_source = compile_woven(job, 90, recipe, plain.asm["cubin"])
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("compiled once more")
+
+    for stage in ("make_ttir", "make_ttgir", "gluon_to_ttgir"):
+        monkeypatch.setattr(CUDABackend, stage, refuse)
+    twin = woven_twin(plain, recipe)
+    assert "%clock" in twin.asm["ptx"]
+    assert twin.asm["ptx"] == from_source.asm["ptx"]
+    ours = {"hash", RECIPE}
+    made, known = ({k: v for k, v in one.metadata._asdict().items() if k not in ours} for one in (twin, from_source))
+    assert made == known
 
 
 @pytest.mark.parametrize(("capability", "job"), every_job())
@@ -200,7 +237,7 @@ def test_marks_in_a_loop_that_triton_specialises_are_woven_or_the_profile_says_t
     signature = {"a": "tensordesc<fp16[128, 64]>", "b": "tensordesc<fp16[64, 128]>", "c": "*fp16"}
     sizes = {"BM": 128, "BN": 128, "BK": 64}
     job = Job(specialised, signature | {"N": "i32", "K": "i32"}, sizes, {"num_warps": 4, "num_stages": 3})
-    kernel = compile_woven(job, 90 if old else 100, Recipe(Weaving()))
+    kernel = woven_twin(job.compile(90 if old else 100), Recipe(Weaving()))
     assert kernel.metadata.num_warps > 4, "it is specialised"
     assert "@woven" in kernel.asm["ptx"]
     recorded = set(kernel.metadata.warplens["regions"].values())

@@ -126,9 +126,9 @@ def test_a_plain_kernel_whose_machine_code_is_known_is_not_assembled_again(assem
 
 def test_the_search_is_made_once_for_launches_of_a_profile(gpu: FakeGpu, assembled: list[str]) -> None:
     """Triton puts the recipe of a woven twin into its metadata, which must not make its verdict another one."""
-    for blocks in (None, 1):
+    for warps in (None, [0]):
         del assembled[:]
-        with wl.profile(auto=True, blocks=blocks) as profile:
+        with wl.profile(auto=True, warps=warps) as profile:
             copy(gpu)
         assert len(profile.trace)
     assert sum("@woven" in text for text in assembled) == 1

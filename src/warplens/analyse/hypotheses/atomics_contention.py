@@ -20,17 +20,16 @@ _LONG_QUEUE = 0.9
 
 def _judge(e: Evidence) -> Finding:
     found = {name: _held_up(e, name) for name in e.shares if _has_atomics(e, name)}
-    found = {name: share for name, share in found.items() if share >= _LEAST}
-    if not found:
-        return e.refuted(CAUSE, "no region with atomic operations on global memory takes much time")
+    share = min(sum(found.values()), 1.0)
+    if share < _LEAST:
+        return e.refuted(CAUSE, "regions with atomic operations on global memory take little time")
     name = max(found, key=lambda region: found[region])
-    share = found[name]
     cycles = _median(e, name)
     # Atomics that queue hold up all other accesses, too; without a queue each would take its latency.
     alone = _cycles_alone(e, name)
-    if e.code and cycles < alone and share <= e.shares[name]:
+    passed_on = found[name] > e.shares[name]
+    if e.code and cycles < alone and not passed_on:
         return e.refuted(CAUSE, f"`{name}` takes {integer(cycles)} cycles, as without a queue")
-    passed_on = share > e.shares[name]
     waiting = 0.5 if passed_on else max(1 - alone / max(cycles, 1.0), 0.0) if e.code else 1.0
     return e.supported(
         CAUSE,
@@ -39,7 +38,7 @@ def _judge(e: Evidence) -> Finding:
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
         Gain.between(
-            0.4 * share * waiting, max(share + 0.3 * (1 - share), (1 + waiting) / 2 if waiting > _LONG_QUEUE else 0.0)
+            0.4 * share * waiting, max(share + 0.3 * (1 - share), (3 + waiting) / 4 if waiting > _LONG_QUEUE else 0.0)
         ),
         LOW if passed_on else HIGH if e.code else MEDIUM,
         region=name,
@@ -73,8 +72,8 @@ def _median(e: Evidence, name: str) -> float:
 
 
 def _has_atomics(e: Evidence, name: str) -> bool:
-    """A wait with atomics is a lock, which is another cause."""
-    if name and e.kinds[name] is Purpose.WAIT:
+    """A wait with atomics is a lock, which is another cause; so is a loop that polls."""
+    if (name and e.kinds[name] is Purpose.WAIT) or (name in e.code and e.code[name].polls):
         return False
     return e.code[name].atomics > 0 if name in e.code else bool(words_of(name) & _WORDS)
 

@@ -6,6 +6,7 @@ from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.hypotheses.unmarked_time import unmarked_places
 from warplens.analyse.region_purpose import words_of
 from warplens.analyse.wait_classes import WaitClass
 from warplens.wording import digits, percent
@@ -74,8 +75,8 @@ def _from_code(e: Evidence) -> Finding:
         f"{percent(share)} of warp time: each such access takes {ways} times as long.",
         _ADVICE,
         Gain.between(
-            0.4 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy),
-            slower * max(min(1.2 * share + _at_barriers(e), 1.0) * most, min(busy + 0.15, 1.0)),
+            0.4 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy if busy > 0.5 else 0.0),
+            slower * max(min(1.5 * share + _at_barriers(e), 1.0) * most, min(busy + 0.15, 1.0)),
         ),
         HIGH,
         region=name,
@@ -85,8 +86,11 @@ def _from_code(e: Evidence) -> Finding:
 
 
 def _at_barriers(e: Evidence) -> float:
-    """The share of warp time at barriers, where warps wait for those that are held up."""
-    return sum(share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.BARRIER)
+    """The share of warp time at barriers, where warps wait for those that are held up; half the time of regions that
+    also do something else."""
+    alone = sum(share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.BARRIER)
+    others = (share for region, share in e.warps.regions.items() if region in e.code and e.code[region].barriers)
+    return alone + 0.5 * max(sum(others) - alone, 0.0)
 
 
 def _widened(e: Evidence, name: str, needed: float) -> Finding:
@@ -110,10 +114,10 @@ def _widened(e: Evidence, name: str, needed: float) -> Finding:
 def _cycles_needed(e: Evidence, name: str) -> float:
     """How long conflicts keep an SM's shared memory busy, in terms of the kernel's time, if accesses run once per
     instance: then every region that needs it is slower, not only this one."""
-    shape = next((one for one in e.of(MODES).regions if one.region == name), None)
-    if shape is None:
-        return 0.0
-    instances = shape.count / len(e.launches) / max(e.warps.sms, 1.0)
+    shapes = {one.region: one.count for one in e.of(MODES).regions}
+    # Code outside all regions runs about as often as warps are at the place where most of its time is.
+    count = shapes.get(name, 0) if name else next((place.count for place in unmarked_places(e)), 0)
+    instances = count / len(e.launches) / max(e.warps.sms, 1.0)
     return instances * e.code[name].shared * e.code[name].mean_ways / (e.kernel_ns * e.lives.cycles_per_ns)
 
 

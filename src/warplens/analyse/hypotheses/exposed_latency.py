@@ -8,7 +8,7 @@ from warplens.analyse.devices import find_peak
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
-from warplens.analyse.hypotheses.pipeline_sides import sides_of
+from warplens.analyse.hypotheses.pipeline_sides import Sides, side_evidence, sides_of
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roofline import device_of
@@ -23,6 +23,9 @@ _MANY_WARPS = 12
 _LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
 _NEARLY = 0.5
+_BUSY, _IDLE = 0.6, 0.5
+"""Shares of the memory's peak: from the first on throughput is the limit, below the second latency is."""
+_MOSTLY = 0.5
 _BYTES_PER_SM = 14_000
 """In flight on an SM to keep the memory of a recent GPU busy, where the device is not known."""
 
@@ -61,7 +64,7 @@ def exposure(e: Evidence) -> Exposure:
         warps=sum(e.fetching.values()) * e.warps.per_sm,
         region=top,
         in_flight=_in_flight(e),
-        needed=_needed(e),
+        needed=needed_bytes(e),
     )
 
 
@@ -76,7 +79,8 @@ def _in_flight(e: Evidence) -> float | None:
     return max(one.fetched_bytes for one in code.values()) * sum(e.fetching.values()) * e.warps.per_sm
 
 
-def _needed(e: Evidence) -> float:
+def needed_bytes(e: Evidence) -> float:
+    """What an SM must have in flight to keep the memory busy."""
     peak = find_peak(device_of(e.trace))
     return peak.bandwidth * _LATENCY_NS / peak.sms if peak else _BYTES_PER_SM
 
@@ -85,8 +89,15 @@ def _judge(e: Evidence) -> Finding:
     if not e.fetching:
         return e.refuted(CAUSE, "no region that moves memory or waits for data is marked")
     sides = sides_of(e)
+    if sides is not None and sides.both_wait:
+        return _shallow(e, sides)
     if sides is not None and sides.consumer_wait <= max(sides.producer_wait, _LEAST):
         return e.refuted(CAUSE, f"consumers wait {percent(sides.consumer_wait)} of their time for producers")
+    reached, awaited = e.memory_reached, sum(share for name, share in e.fetching.items() if name in e.waiting)
+    if reached is not None and reached >= _BUSY:
+        return e.refuted(CAUSE, f"the code requests {percent(reached)} of what the memory can move")
+    if reached is not None and sides is None and awaited >= _MOSTLY and reached < _IDLE:
+        return _idle_memory(e, reached, awaited)
     seen = exposure(e)
     if seen.fetching < _LEAST:
         return e.refuted(CAUSE, f"for {percent(seen.fetching)} of the SM time memory is fetched without work beside it")
@@ -107,6 +118,39 @@ def _judge(e: Evidence) -> Finding:
     if e.sampled and seen.in_flight is None:
         return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
     return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < 0.5 * seen.needed else MEDIUM)
+
+
+def _idle_memory(e: Evidence, reached: float, awaited: float) -> Finding:
+    """Warps wait for data, and memory could move much more: what is in flight at a time is too little."""
+    region = next(name for name in e.fetching if name in e.waiting)
+    return e.supported(
+        CAUSE,
+        f"Memory latency is not hidden: warps wait {percent(awaited)} of their time for data (`{region}`), while the "
+        f"code requests {percent(reached)} of what the memory can move.",
+        "Keep more copies in flight: more stages, and wait for the oldest of them only (`cp.async.wait_group N`, one "
+        "mbarrier per stage), or more warps per SM.",
+        Gain.between(0.4 * min(awaited, 1 - reached), 1 - reached),
+        HIGH,
+        region=region,
+        evidence={"waiting_for_data_share": awaited, "share_of_peak_bandwidth": reached},
+        refuted_by="Twice the copies in flight take as long.",
+    )
+
+
+def _shallow(e: Evidence, sides: Sides) -> Finding:
+    """A ring with too few stages: more of them leave the time of the slower side."""
+    return e.supported(
+        CAUSE,
+        f"The ring has too few stages for the latency of its copies: the producer ({sides.producer.role.name}) waits "
+        f"{percent(sides.producer_wait)} of its time in `{sides.producer_at}` and the consumers "
+        f"({sides.consumer.role.name}) {percent(sides.consumer_wait)} in `{sides.consumer_at}`, for one another.",
+        "Use more stages, or larger tiles, so that more copies are in flight.",
+        Gain.between(0.4 * sides.both_wait, sides.both_wait),
+        HIGH,
+        region=sides.consumer_at,
+        evidence=side_evidence(sides),
+        refuted_by="Twice the stages take as long.",
+    )
 
 
 def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Finding:

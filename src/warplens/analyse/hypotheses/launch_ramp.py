@@ -25,8 +25,8 @@ def _judge(e: Evidence) -> Finding:
     starting = min(ramp.to_first, 1.0)
     return e.supported(
         CAUSE,
-        f"The kernel takes {duration(plain)}, about as long as a launch itself (2 to 3 µs); {percent(starting)} of it "
-        f"passes before the first useful region of an SM.",
+        f"The kernel takes {duration(plain)}, {_compared(plain)} a launch itself (2 to 3 µs); {percent(starting)} of "
+        f"it passes before the first useful region of an SM.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
         Gain.between(0.5 * launch if _is_one_of_many(e) else 0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
@@ -38,6 +38,12 @@ def _judge(e: Evidence) -> Finding:
         },
         refuted_by="One launch with ten times the work that takes ten times as long.",
     )
+
+
+def _compared(plain: float) -> str:
+    if plain < 0.8 * _LAUNCH_NS:
+        return "less than"
+    return "about as long as" if plain < 1.2 * _LAUNCH_NS else "not much more than"
 
 
 def _is_one_of_many(e: Evidence) -> bool:

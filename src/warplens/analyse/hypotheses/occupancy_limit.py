@@ -16,6 +16,8 @@ _ENOUGH = 16
 """Warps per SM: four per scheduler hide most latencies."""
 _SCHEDULERS = 4
 _LIFTABLE = {"registers", "shared memory"}
+_RECORD_AGAIN = "Record again with this version (it records registers and shared memory), or pass --ncu."
+_RECORD_ON_GPU = "Record it on a GPU: the interpreter has neither registers nor blocks that share an SM."
 
 
 def _judge(e: Evidence) -> Finding:
@@ -28,12 +30,14 @@ def _judge(e: Evidence) -> Finding:
     seen = exposure(e)
     idle = 0.0 if e.mostly_unmarked else seen.fetching
     if limit is None:
+        if grid.waves <= 1:
+            return e.refuted(CAUSE, f"{shown}: all blocks ran at once")
         if idle < 0.1 and warps >= _SCHEDULERS:
             return e.refuted(CAUSE, f"{shown}, and nothing shows that they are too few")
         return e.undecided(
             CAUSE,
             f"There are {shown}; the trace does not say whether registers or shared memory keep more off the SM.",
-            "Record again with this version (it records registers and shared memory), or pass --ncu.",
+            _RECORD_ON_GPU if e.clock == "simulated" else _RECORD_AGAIN,
         )
     possible = _without_limit(limit, grid.blocks / max(grid.sms, 1))
     if grid.blocks <= grid.sms * limit.blocks or possible <= 1.25 * warps:

@@ -15,7 +15,9 @@ from warplens.wording import percent
 
 PRODUCER, CONSUMER = "slow producer", "slow consumer"
 _LEAST = 0.1
+_BOTH, _ALIKE = 0.25, 2.5
 _SCHEDULERS = 4
+_SHALLOW = "producer and consumers wait for one another, as with too few stages"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,16 @@ class Sides:
     consumer_wait: float
     producer_at: str
     consumer_at: str
+
+    @property
+    def both_wait(self) -> float:
+        """The share of time that both sides wait, where they wait for one another: the ring has too few stages.
+
+        With enough stages one side never waits. With too few, each tile takes the latency of its copy and the time of
+        both sides, divided by the stages; more stages leave the time of the slower side.
+        """
+        less, more = sorted((self.producer_wait, self.consumer_wait))
+        return less if less >= _BOTH and more <= _ALIKE * less else 0.0
 
 
 def sides_of(e: Evidence) -> Sides | None:
@@ -45,9 +57,10 @@ def sides_of(e: Evidence) -> Sides | None:
 
 
 def _steady(e: Evidence, role: RoleWait, wanted: set[WaitClass]) -> tuple[float, str]:
-    """The share of the blocks' time that a role is in its waits. What the first instances take longer is left out: it
-    fills the pipeline."""
-    waits = {region: share for region, share in role.waits.items() if e.wait_class(region) in wanted}
+    """The share of the blocks' time that a role waits for the other. What the first instances take longer is left out,
+    as it fills the pipeline, and so is what it has started itself."""
+    others = {region: share for region, share in role.waits.items() if region not in role.own_waits}
+    waits = {region: share for region, share in others.items() if e.wait_class(region) in wanted}
     shapes = {one.region: one for one in e.of(MODES).regions}
     steady = sum(
         share * (1 - shapes[region].first_share if region in shapes else 1.0) for region, share in waits.items()
@@ -59,7 +72,9 @@ def _judge_producer(e: Evidence) -> Finding:
     sides = sides_of(e)
     if sides is None:
         return e.refuted(PRODUCER, "no warps of a block produce what others consume")
-    evidence = _evidence(sides)
+    evidence = side_evidence(sides)
+    if sides.both_wait:
+        return e.refuted(PRODUCER, _SHALLOW)
     if sides.consumer_wait < _LEAST or sides.consumer_wait < sides.producer_wait:
         return e.refuted(PRODUCER, f"consumers wait {percent(sides.consumer_wait)} of their time for data")
     name = sides.producer.role.name
@@ -69,7 +84,7 @@ def _judge_producer(e: Evidence) -> Finding:
         f"their time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
         "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
         "lane).",
-        Gain.between(0.4 * sides.consumer_wait, sides.consumer_wait),
+        Gain.between(0.4 * sides.consumer_wait, sides.consumer_wait + 0.1 * (1 - sides.consumer_wait)),
         MEDIUM,
         region=sides.consumer_at,
         warps=sides.producer.role.warps,
@@ -82,7 +97,9 @@ def _judge_consumer(e: Evidence) -> Finding:
     sides = sides_of(e)
     if sides is None:
         return e.refuted(CONSUMER, "no warps of a block consume what others produce")
-    evidence = _evidence(sides)
+    evidence = side_evidence(sides)
+    if sides.both_wait:
+        return e.refuted(CONSUMER, _SHALLOW)
     if sides.producer_wait < _LEAST or sides.producer_wait < sides.consumer_wait:
         return e.refuted(CONSUMER, f"the producer waits {percent(sides.producer_wait)} of its time for free stages")
     what = (
@@ -113,7 +130,7 @@ def _judge_consumer(e: Evidence) -> Finding:
     return e.supported(CONSUMER, what, advice, gain, MEDIUM if busy < _SCHEDULERS else LOW, **more)
 
 
-def _evidence(sides: Sides) -> dict[str, float | int | str]:
+def side_evidence(sides: Sides) -> dict[str, float | int | str]:
     return {"producer_wait": sides.producer_wait, "consumer_wait": sides.consumer_wait}
 
 

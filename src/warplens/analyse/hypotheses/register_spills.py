@@ -13,6 +13,7 @@ _MANY = 128
 _CYCLES_PER_ACCESS = 100
 """What an access to local memory takes more than one to a register if the cache is full."""
 _OTHERS = 0.5
+_SCHEDULERS = 4
 
 
 def _judge(e: Evidence) -> Finding:
@@ -62,11 +63,17 @@ def local_accesses(e: Evidence) -> dict[str, float]:
 
 
 def _gain(e: Evidence, accesses: dict[str, float]) -> Gain:
-    """Without them, a region takes at least the time of its other instructions."""
-    low = sum(0.5 * e.shares[name] * share for name, share in accesses.items())
-    kept = {name: (1 - share) / (1 - share + _CYCLES_PER_ACCESS * share) for name, share in accesses.items()}
-    high = sum(e.shares[name] * (1 - left) for name, left in kept.items())
-    return Gain.between(low, high + _OTHERS * (1 - high))  # other regions share the cache
+    """Without them, a region takes at least the time of its other instructions.
+
+    An access takes at least the four cycles in which the cache serves the four schedulers of an SM in turn; half of
+    that may be hidden.
+    """
+
+    def lost(cycles: float) -> float:
+        return sum(e.shares[name] * (1 - (1 - part) / (1 - part + cycles * part)) for name, part in accesses.items())
+
+    high = lost(_CYCLES_PER_ACCESS)
+    return Gain.between(0.5 * lost(_SCHEDULERS), high + _OTHERS * (1 - high))  # other regions share the cache
 
 
 def _gain_by_size(spilled: int, registers: int) -> Gain:

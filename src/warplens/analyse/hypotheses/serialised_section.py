@@ -15,6 +15,7 @@ from warplens.analyse.lifetimes import Int, reduce_by
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
+from warplens.trace.runs import Runs
 from warplens.trace.schema import LIFE
 from warplens.wording import percent
 
@@ -29,6 +30,10 @@ _LEAST_SHARE, _MOST_SHARE = 0.3, 1.1
 _LEAST_LOCKED = 0.15
 _LEAST_WARPS = 4
 _LEAST_BLOCKS = 8
+_OVERLAP = 0.05
+_AT_ONCE = 1 << 17
+"""Intervals that are compared at a time: few show that a section is not exclusive."""
+_MOST_OF_ONE = 0.5
 _SURE = 0.75
 """At least so much is gained where nearly all time is waiting; what else limits the kernel shows only then."""
 
@@ -46,25 +51,22 @@ class Section:
 def exclusive_section(e: Evidence) -> Section | None:
     """The region whose instances exclude one another and take up the time. Names play no role."""
     lives = e.lives
-    rows = lives.spans_of(e.label)
-    region, many = lives.region[rows], len(lives.regions)
     # Instances that exclude one another take no longer together than the kernel or the blocks do.
-    of_kernel = np.bincount(region, e.trace.numpy("dur_ns")[rows], many) / e.durations_ns.sum()
+    cells, mine = lives.cells, lives.tracks_of(e.label)
+    of_kernel, of_blocks = (cells.by_region(each, mine, len(lives.regions)) for each in (cells.ns, cells.duration))
+    of_kernel /= e.durations_ns.sum()
     blocks = np.flatnonzero(np.isin(lives.blocks.launch, e.launches))
-    of_blocks = np.bincount(region, lives.duration[rows], many) / max(
-        float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0
-    )
+    of_blocks /= max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0)
     found = []
     for name in e.warps.regions:
         code = lives.regions.index(name)
         fits = [_LEAST_SHARE <= shares[code] <= _MOST_SHARE for shares in (of_kernel, of_blocks)]
         if e.kinds[name] is Purpose.WAIT or name == LIFE or not any(fits):
             continue
-        chosen = np.flatnonzero(region == code)
-        mine = chosen if isinstance(rows, slice) else rows[chosen]
-        if fits[0] and _excludes_on_device(e, mine):
+        rows = e.spans_in([name])
+        if fits[0] and _excludes_on_device(e, rows):
             found.append(Section(name, "device", min(float(of_kernel[code]), 1.0)))
-        elif fits[1] and _excludes_in_blocks(e, mine):
+        elif fits[1] and _excludes_in_blocks(e, rows):
             found.append(Section(name, "block", min(float(of_blocks[code]), 1.0)))
     return max(found, key=lambda one: one.share, default=None)
 
@@ -77,16 +79,31 @@ def _excludes_on_device(e: Evidence, rows: Int) -> bool:
 
 def _excludes_in_blocks(e: Evidence, rows: Int) -> bool:
     tracks = e.lives.of_row[rows]
-    warps = np.bincount(e.lives.block[np.unique(tracks)])
+    ran, of = np.unique(tracks, return_inverse=True)
+    warps = np.bincount(e.lives.block[ran])
     many = float(np.median(warps[warps > 0])) >= _LEAST_WARPS
-    return many and _exclude(e.lives.start[rows], e.lives.duration[rows], e.lives.block[tracks])
+    # Warps take turns; one that runs it for most of the time has more work than the others.
+    spent = np.bincount(of.reshape(-1), e.lives.duration[rows])
+    blocks, group = np.unique(e.lives.block[ran], return_inverse=True)
+    most, whole = (reduce_by(one, spent, group.reshape(-1), len(blocks)) for one in (np.maximum, np.add))
+    shared = float(np.median(most / np.maximum(whole, 1))) <= _MOST_OF_ONE
+    return many and shared and _exclude(e.lives.start[rows], e.lives.duration[rows], e.lives.block[tracks])
 
 
 def _exclude(start: Int, lasted: Int, place: Int) -> bool:
     """Whether intervals at the same place do not overlap, apart from the error of the clock."""
-    first = int(start.min())
-    axis = place * (int((start + lasted).max()) - first + 1) - first + start
-    return length(*union(axis, axis + lasted)) >= 0.95 * float(lasted.sum())
+    total, overlapping = float(lasted.sum()), 0.0
+    order = np.argsort(place, kind="stable")
+    heads = Runs.of(place[order])
+    for begin, end in heads.blocks(0, len(order), _AT_ONCE):
+        rows = order[begin:end]
+        since, long = start[rows], lasted[rows]
+        first = int(since.min())
+        axis = place[rows] * (int((since + long).max()) - first + 1) - first + since
+        overlapping += float(long.sum()) - length(*union(axis, axis + long))
+        if overlapping > _OVERLAP * total:
+            return False
+    return True
 
 
 def _without_waits(e: Evidence) -> float:
@@ -105,6 +122,13 @@ def _held_blocks(e: Evidence, regions: list[str]) -> float:
     blocks, group = np.unique(lives.block[tracks], return_inverse=True)
     longest = reduce_by(np.maximum, e.cycles_in(regions)[tracks], group.reshape(-1), len(blocks))
     return float(longest.sum() / max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0))
+
+
+def _waits_for_turn(e: Evidence, region: str) -> bool:
+    """Whether a region is a wait for a lock or a flag, or has a loop that polls one."""
+    if region in e.waiting:
+        return e.wait_class(region) is WaitClass.LOCK
+    return region in e.code and e.code[region].polls > 0
 
 
 def _judge(e: Evidence) -> Finding:
@@ -128,16 +152,20 @@ def _judge(e: Evidence) -> Finding:
             evidence=evidence,
             refuted_by=_REFUTED_BY,
         )
-    locked = {region: share for region, share in e.waiting.items() if e.wait_class(region) is WaitClass.LOCK}
+    locked = {region: share for region, share in e.warps.regions.items() if _waits_for_turn(e, region)}
     share = max(sum(locked.values()), _held_blocks(e, list(locked)))
     if share > _LEAST_LOCKED:
         wait = next(iter(locked))
+        only_waits = wait in e.waiting
         return e.supported(
             CAUSE,
             f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
             f"warps {work.working:,.0f} work at a time.",
             _ADVICE,
-            Gain.between(0.6 * share, max(share, _without_waits(e))),
+            Gain.between(
+                (0.6 if only_waits else 0.3) * share,
+                max(share, _without_waits(e)) if only_waits else (1 + share) / 2,
+            ),
             HIGH,
             region=wait,
             evidence=evidence | {"waiting_for_turn": share},

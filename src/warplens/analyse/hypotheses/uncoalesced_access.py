@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from warplens.analyse.code_counts import LANES
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.exposed_latency import needed_bytes
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
-from warplens.wording import digits, percent
+from warplens.wording import byte_size, digits, percent
 
 CAUSE = "uncoalesced access"
 _ADVICE = (
@@ -22,6 +24,7 @@ _SEVERE = 4.0
 _MIN_USED = 0.5
 _LEAST = 0.1
 _LOW_BANDWIDTH = 0.4
+_LEAST_UNKNOWN = 0.3
 
 
 def _judge(e: Evidence) -> Finding:
@@ -84,27 +87,47 @@ def _from_code(e: Evidence) -> Finding:
             f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
             f"time with what waits for it: of the bytes that it moves, 1 in {waste:.0f} is used.",
             _ADVICE,
-            Gain.between(0.4 * share * lost, min(most_lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
+            Gain.between(0.5 * share * lost, min(most_lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
             region=name,
             evidence={"moved_over_used": waste, "share_of_warp_time": share, "from": "PTX"},
             refuted_by=_REFUTED_BY,
         )
-    scattered = max(
-        (region for region, one in e.code.items() if one.scattered and e.warps.regions.get(region, 0.0) >= 0.3),
-        key=lambda region: e.warps.regions[region],
-        default="",
-    )
+    scattered = {
+        region: share
+        for region, one in e.code.items()
+        if region and one.scattered and (share := e.share_with_users(region)) >= _LEAST_UNKNOWN
+    }
     if scattered:
-        return e.undecided(
-            CAUSE,
-            f"`{scattered}` takes {percent(e.warps.regions[scattered])} of warp time, and its addresses depend on "
-            "loaded values: the trace does not show how far apart they are.",
-            _NEXT,
-            Gain.between(0.0, 0.8 * e.warps.regions[scattered]),
-            region=scattered,
-        )
+        return _from_unknown_addresses(e, *max(scattered.items(), key=lambda item: item[1]))
     return e.refuted(CAUSE, "the PTX shows that lanes access neighbouring addresses wherever it takes time")
+
+
+def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
+    """What the code does not say, the rate may: enough is in flight for coalesced accesses, and little arrives."""
+    reached = e.memory_reached
+    in_flight = LANES * e.code[region].load_bytes * share * e.warps.per_sm
+    if reached is not None and reached < _LOW_BANDWIDTH and in_flight >= needed_bytes(e):
+        return e.supported(
+            CAUSE,
+            f"{e.named(region)} takes {percent(share)} of warp time with what waits for it, and has "
+            f"{byte_size(in_flight)} in flight on an SM, enough for coalesced accesses. Yet the kernel gets "
+            f"{percent(reached)} of what the memory can move, so most of what is moved must be unused.",
+            f"{_ADVICE} {_NEXT}",
+            Gain.between(0.4 * share * (1 - reached / _LOW_BANDWIDTH / 2), 1 - reached),
+            MEDIUM,
+            region=region,
+            evidence={"share_of_peak_bandwidth": reached, "bytes_in_flight": in_flight, "share_of_warp_time": share},
+            refuted_by=_REFUTED_BY,
+        )
+    return e.undecided(
+        CAUSE,
+        f"`{region}` takes {percent(share)} of warp time with what waits for it, and its addresses are known only at "
+        "run time: the trace does not show how far apart they are.",
+        _NEXT,
+        Gain.between(0.0, 0.8 * share),
+        region=region,
+    )
 
 
 def _from_bandwidth(e: Evidence, region: str, share: float, reached: float) -> Finding:

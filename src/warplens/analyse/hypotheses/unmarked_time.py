@@ -25,6 +25,8 @@ class UnmarkedPlace:
     after: str
     before: str
     share: float
+    count: int = 0
+    """How often warps were there."""
 
 
 def unmarked_places(e: Evidence) -> list[UnmarkedPlace]:
@@ -40,12 +42,12 @@ def unmarked_places(e: Evidence) -> list[UnmarkedPlace]:
     same = track[1:] == track[:-1]
     gap = np.maximum(lives.start[rows[1:]] - lives.end[rows[:-1]], 0)[same]
     key = (lives.region[rows[:-1]].astype(np.int64) * many + lives.region[rows[1:]])[same]
-    total = np.bincount(key, weights=gap, minlength=1)
+    total, count = np.bincount(key, weights=gap, minlength=1), np.bincount(key, minlength=1)
     infos = e.infos
     lived = float((lives.finish - lives.begin)[tracks].sum())
     busy = max(float(sum(info.busy_cycles for info in infos)), lived, 1.0)
     found = [
-        UnmarkedPlace(lives.regions[at // many], lives.regions[at % many], float(total[at] / busy))
+        UnmarkedPlace(lives.regions[at // many], lives.regions[at % many], float(total[at] / busy), int(count[at]))
         for at in np.argsort(-total, kind="stable")[: _MOST_PLACES + 1].tolist()
         if total[at]
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE
 from warplens.analyse.waves import WAVES
@@ -30,13 +30,18 @@ def _judge(e: Evidence) -> Finding:
         f"mean of its block ({who}{where}).",
         "Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
         # With several blocks on an SM, others fill the time in which a warp has nothing to do.
-        Gain.between((0.5 if slots == 1 else 0.1) * worst.loss, worst.loss),
-        HIGH if worst.busiest else LOW,
+        Gain.between((0.5 if slots == 1 else 0.1) * worst.loss, min(1.15 * worst.loss, 0.95)),
+        _confidence(len(worst.busiest), len(worst.role.warps)),
         region=worst.region,
         warps=worst.busiest or worst.role.warps,
         evidence={"busiest_over_mean": worst.factor, "share_of_block_time": worst.loss},
         refuted_by="The busiest warp's work given to all warps in equal parts takes as long.",
     )
+
+
+def _confidence(busiest: int, warps: int) -> str:
+    """Few warps that are always the busiest have more work; many of them take turns."""
+    return LOW if not busiest else HIGH if 2 * busiest < warps else MEDIUM
 
 
 WARP_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"unneeded barrier"}), needs_timeline=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from warplens.auto.ptx.barrier_marks import mark_barriers
 from warplens.auto.ptx.branch_regions import branch_regions
 from warplens.auto.ptx.coarse_regions import coarse_regions, whole_loops
+from warplens.auto.ptx.edge_splits import split_polling_edges
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.line_regions import line_ranges, worked_lines
 from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins, tested
@@ -69,6 +70,8 @@ def _marked(text: str, auto: Auto, wants: Callable[[str], bool]) -> Marked:
             continue
         end_with_return(function)
         code = FunctionUnits(function, files)
+        if auto.wants("waits") and split_polling_edges(code):
+            code = FunctionUnits(function, files)
         lines[function.name] = code.lines()
         regions = find(code, auto)
         kept = sorted(regions, key=_priority)[: auto.most]
@@ -117,15 +120,16 @@ def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
     cuts = code.cuts | {gap for region in ranges for gap in region.gaps}
     cuts |= {gap for _, region in spinning for gap in region.gaps}
     found = ranges + [region for _, region in spinning]
+    waits = {id(loop) for loop, _ in spinning}
+    working = [loop for loop in loops if id(loop) not in waits]
     if auto.wants("loops"):
-        waits = {id(loop) for loop, _ in spinning}
-        found += iterations(code, [loop for loop in loops if id(loop) not in waits])
+        found += iterations(code, working)
     lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
     cuts |= {gap for region in lines for gap in region.gaps}
     found += lines + list(Operations(code, auto.classes, cuts, claimed).find())
-    if auto.wants("work") and not auto.wants("lines"):
+    if auto.covers_gaps:
         marks = code.cuts | {gap for region in found for gap in region.gaps}
-        found += whole_loops(code, [loop for loop in loops if _has_no_mark(code, loop, marks)])
+        found += whole_loops(code, [loop for loop in working if _has_no_mark(code, loop, marks)])
     return found
 
 

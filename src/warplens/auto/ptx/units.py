@@ -16,16 +16,13 @@ from dataclasses import dataclass, field
 
 from warplens.auto.ptx.extremes import Extremes
 from warplens.ptx.labels import JUMPS, jump_targets, table_labels
+from warplens.ptx.source_lines import SourceLines
 from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
 from warplens.weave.mark_comments import PREFIX
 
 LEAVES = frozenset({"ret", "exit"})
 _REGISTER = re.compile(r"%[\w$]+")
-MAX_INLINED = 64
-"""How many levels of inlined library code are followed to the line that calls it."""
-_INCLUDED = re.compile(r"/(include|tl_templates|cuda/tile)/")
-"""Folders of library code: headers of CUDA and CUTLASS, TileLang's templates, and cuTile's own functions."""
 
 
 @dataclass(eq=False)
@@ -87,7 +84,7 @@ class FunctionUnits:
         self._number = 0
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
-        self._collect(function.body or [], _SourceLines(files))
+        self._collect(function.body or [], SourceLines(files))
         at, leads = {id(unit.node): unit.at for unit in self.units}, jump_targets(function)
         self.jumps = {
             unit.at: [at[id(label)] for label in leads[id(unit.node)] if id(label) in at]
@@ -100,7 +97,7 @@ class FunctionUnits:
         self._connect()
         self.sizes = _sizes(function)
 
-    def _collect(self, body: list[Node], locations: _SourceLines) -> None:
+    def _collect(self, body: list[Node], locations: SourceLines) -> None:
         for node in body:
             if isinstance(node, Directive) and node.name == "loc":
                 self._location = locations.of(node.arguments)
@@ -244,27 +241,6 @@ def _is_call(scope: Scope) -> bool:
         or (isinstance(node, Instruction) and node.opcode == "call")
         for node in walk(scope.body)
     )
-
-
-class _SourceLines:
-    """Resolves `.loc` directives; code inlined from an include folder is attributed to the line that calls it."""
-
-    def __init__(self, files: dict[str, str]) -> None:
-        self.files = files
-        self.callers: dict[tuple[str, ...], tuple[str, ...]] = {}
-
-    def of(self, arguments: str) -> tuple[str, int] | None:
-        own, _, caller = arguments.partition("inlined_at")
-        place, outer = tuple(own.replace(",", " ").split()[:3]), tuple(caller.split()[:3])
-        if outer:
-            self.callers[place] = outer
-        for _ in range(MAX_INLINED):
-            if place not in self.callers or not _INCLUDED.search("/" + self.files.get(place[0], "")):
-                break
-            place = self.callers[place]
-        # Line 0 is code that the compiler generated.
-        known = len(place) > 1 and place[0] in self.files and place[1].isdecimal() and place[1].strip("0")
-        return (self.files[place[0]], int(place[1])) if known else None
 
 
 def _sizes(function: Function) -> dict[str, int]:

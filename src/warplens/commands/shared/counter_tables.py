@@ -1,25 +1,27 @@
-"""Tables of Nsight Compute's stalls and counters per region."""
+"""Tables of stalls and counters per region."""
 
 from __future__ import annotations
 
 from rich.console import Console
 from rich.markup import escape
 
-from warplens.analyse.region_counters import AttributedPages, RegionCounters
+from warplens.analyse.region_counters import PC_SAMPLING, AttributedPages, RegionCounters
 from warplens.commands.shared.console import print_hanging, table
 from warplens.wording import percent
 
+_SAMPLED_COLUMNS = 4
+"""Samples have no counters, so the columns after these would be empty."""
 _STALLS = 3
 """Reasons that the table names of each region."""
 
 
 def print_counters(console: Console, found: AttributedPages) -> None:
     """Print one table per kernel and basis, and what could not be attributed."""
-    groups: dict[tuple[str, str], list[RegionCounters]] = {}
+    groups: dict[str, list[RegionCounters]] = {}
     for one in found.regions:
-        groups.setdefault((one.kernel, one.basis), []).append(one)
-    for (kernel, basis), rows in groups.items():
-        console.print(counter_table(f"{kernel}: Nsight Compute, {basis}", rows))
+        groups.setdefault(f"{one.kernel}: {one.source}, {one.basis}", []).append(one)
+    for title, rows in groups.items():
+        console.print(counter_table(title, rows))
     for note in found.notes:
         print_hanging(console, "[yellow]![/] ", escape(note))
 
@@ -37,6 +39,8 @@ def counter_table(title: str, rows: list[RegionCounters]) -> object:
         ("bytes", lambda row: f"{row.bytes:,.0f}"),
         ("flops", lambda row: f"{row.flops:,.0f}"),
     ]
+    if all(row.source == PC_SAMPLING for row in rows):
+        columns = columns[:_SAMPLED_COLUMNS]
     return table(escape(title), columns, rows, spare=("bytes", "flops", "conflicts", "sectors"))
 
 

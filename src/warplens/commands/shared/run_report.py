@@ -15,6 +15,7 @@ from rich.markup import escape
 from warplens.analyse.hang import Hang
 from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
 from warplens.analyse.sample_share import sample_line, sample_share
+from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.analysis_tables import ncu_table
 from warplens.commands.shared.console import stderr, table
@@ -114,6 +115,7 @@ def describe(
         console.print(f"{plural(len(left), 'kernel')} ran without marks:")
         for kernel, reason in left.items():
             console.print(f"  {escape(short(kernel))}: {escape(reason or 'no marks')}", soft_wrap=True)
+    print_counters(console, sampled_stalls(trace))
     for report in found:
         _print_companion(console, report)
     files = _files(profile, trace, found)
@@ -166,6 +168,7 @@ def document(
         "notes": profile.notes,
         "warnings": warnings_of(trace) if len(trace) else [],
         "problem": str(problem) if problem is not None else None,
+        "counters": sampled_stalls(trace).to_json() if trace.meta.pc_samples else None,
         "hangs": [one.to_json() for one in profile.hang_watch.found] if profile.hang_watch is not None else [],
         "companions": [one.document for one in found],
         "next": _next(profile, trace, found),

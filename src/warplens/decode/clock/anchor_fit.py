@@ -30,7 +30,7 @@ BENT, _OWN_RATE = 0.6, 2.0
 _SAME_CLOCK, _FEW_ANCHORS = 0.5, 1.5
 """How far, in timer steps, the median of an SM's anchors may lie off the line of its clock domain, and how much further
 for an SM with a single anchor."""
-_TIMER_TOLERANCE = 1e-4
+TIMER_TOLERANCE = 1e-4
 """How much faster than its maximum a clock may appear, because the globaltimer's own oscillator is slow."""
 _FEW_IN_SEGMENT = 16
 """The fewest anchors that the error of a segment's slope is computed from, as the fit's stiffness joins segments."""
@@ -359,7 +359,7 @@ def _lines(
 
 def _least_slope(nominal_mhz: float) -> float:
     """Nanoseconds per cycle of the fastest clock that the device can have; 0 if its nominal rate is unknown."""
-    return 1000.0 / (nominal_mhz * (1 + _TIMER_TOLERANCE)) if nominal_mhz > 0 else 0.0
+    return 1000.0 / (nominal_mhz * (1 + TIMER_TOLERANCE)) if nominal_mhz > 0 else 0.0
 
 
 def _evaluate(line: Piece, x: Float64) -> Float64:

@@ -62,6 +62,8 @@ def new_buffer(
     """Allocate a buffer for one launch and hand it to the profile; its address is the kernel's last argument."""
     lib = driver()
     other = running.run.other_device(lib.device_index(), lib.device)
+    if running.run.stalls is not None:
+        running.run.stalls.enter(lib.context())
     options = running.options
     # A track per thread is never woven, and there are many of them.
     spare = 1 if every_thread else SPARE

@@ -262,11 +262,6 @@ def why_not() -> str:
     return call_hooks()[1]
 
 
-def follows_cpp() -> bool:
-    """Whether kernels launched from C++ can be recorded here."""
-    return has_driver() and not why_not()
-
-
 def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     by_hand = expects_hand_marks()

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from warplens.errors import WarplensError
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
+from warplens.frontends.triton.straight_launch import Launch, straight_launch
 from warplens.frontends.triton.tuning import is_unwatched, leave_tuning_alone, thread
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
@@ -35,6 +36,8 @@ _loaded: WeakSet[Any] = WeakSet()
 """Kernels that Triton has loaded in this process."""
 _CHOICE = "warplens_choice"
 """The attribute by which a launcher of ours is known."""
+_TRIED = 1 << 20
+"""An address that no kernel gets."""
 _hooks: list[LaunchHook] = []
 """The hook of the running session."""
 
@@ -44,8 +47,9 @@ def running() -> LaunchHook | None:
     return _hooks[-1] if _hooks else None
 
 
-def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
-    """What a compiled kernel's metadata says about its weaving; None where it has none. `kernel` has its code."""
+def woven_kernel(metadata: Any, kernel: Any = None, plain: Any = None) -> WovenKernel | None:
+    """What a compiled kernel's metadata says about its weaving; None where it has none. `kernel` has its code, and
+    `plain` that of the kernel without marks."""
     document = getattr(metadata, METADATA, None)
     if not document:
         return None
@@ -61,17 +65,18 @@ def woven_kernel(metadata: Any, kernel: Any = None) -> WovenKernel | None:
         shared_bytes=document.get("shared_bytes", 0),
         resources={**document.get("resources", {}), "shared_bytes_kernel": getattr(metadata, "shared", 0)},
         auto="auto" in document,
-        machine_code=_code_of(metadata.name, kernel, automatic="auto" in document),
+        machine_code=_code_of(metadata.name, kernel, plain, automatic="auto" in document),
     )
 
 
-def _code_of(name: str, kernel: Any, *, automatic: bool) -> MachineCode | None:
+def _code_of(name: str, kernel: Any, plain: Any, *, automatic: bool) -> MachineCode | None:
     """The PTX and the cubin of a compiled kernel, which Triton keeps."""
     stages = getattr(kernel, "asm", None) or {}
     cubin, ptx = stages.get("cubin"), stages.get("ptx")
     if not isinstance(ptx, str) or not isinstance(cubin, bytes):
         return None
-    return MachineCode(name, ptx, cubin, automatic=automatic)
+    without_marks = (getattr(plain, "asm", None) or {}).get("cubin")
+    return MachineCode(name, ptx, cubin, automatic=automatic, plain=without_marks)
 
 
 class Pointer(int):
@@ -81,6 +86,15 @@ class Pointer(int):
 
     def data_ptr(self) -> int:
         return int(self)
+
+
+class WovenTwin(NamedTuple):
+    """What a recorded launch runs."""
+
+    kernel: Any
+    """As Triton compiled it."""
+    woven: WovenKernel
+    start: Launch
 
 
 class _Launching(threading.local):
@@ -104,7 +118,7 @@ class LaunchChoice:
     def __init__(self, hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> None:
         self.hook, self.kernel, self.plain = hook, kernel, plain
         self.variants: dict[Dim3, Variant] = {}
-        self.twin: tuple[Any, WovenKernel] | None = None
+        self.twin: WovenTwin | None = None
         """What a recorded launch runs, once there was one."""
 
     def launch(self, grid: Dim3, stream: int, function: Any, rest: tuple[Any, ...]) -> Any:
@@ -127,7 +141,7 @@ class LaunchChoice:
         """A function that launches the woven twin; None where the plain kernel must run."""
         if not captured:
             self.twin = self.hook.twin(self.kernel, captured, variant.thinning)
-        return self.hook.record(self.kernel, variant, grid, stream, rest, captured)
+        return self.hook.record(self.kernel, variant, grid, stream, rest[1:], captured)
 
 
 def recording_launcher(hook: LaunchHook, kernel: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,34 +150,34 @@ def recording_launcher(hook: LaunchHook, kernel: Any, plain: Callable[..., Any])
     It is a function, because calling an object of a class would copy the arguments once more.
     """
     choice = LaunchChoice(hook, kernel, plain)
-    find = choice.variants.get
+    find, start = choice.variants.get, straight_launch(plain) or (lambda scratch, *given: plain(*given))
     done_grid: Dim3 | None = None
     done: Any = None
     """The grid and the variant of the latest launch of which nothing more is recorded."""
 
-    def launch(x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
+    def launch(x: int, y: int, z: int, stream: int, function: Any, metadata: Any, *rest: Any) -> Any:
         nonlocal done_grid, done
         grid = (x, y, z)
         if grid == done_grid:
             # The way of most launches: nothing but a look and a count.
             if not thread.tuning:
                 done.launches += 1
-            return plain(x, y, z, stream, function, *rest)
+            return start(None, x, y, z, stream, function, metadata, *rest)
         variant = find(grid)
         if variant is not None:
             if variant.closed:
                 done, done_grid = variant, grid
                 if not thread.tuning:
                     variant.launches += 1
-                return plain(x, y, z, stream, function, *rest)
+                return start(None, x, y, z, stream, function, metadata, *rest)
             # The way of recorded launches in the steady state: memory is at hand, and nothing is decided again.
-            ready = variant.ready
-            if ready is not None and choice.twin is not None and not thread.tuning and hook.running:
-                twin, woven = choice.twin
-                recorded = ready.take(woven, grid if woven.ctas == 1 else (x * woven.ctas, y, z), stream)
+            ready, twin = variant.ready, choice.twin
+            if ready is not None and twin is not None and not thread.tuning and hook.running:
+                ctas = twin.woven.ctas
+                recorded = ready.take(twin.woven, grid if ctas == 1 else (x * ctas, y, z), stream)
                 if recorded is not None:
                     return hook.launch(twin, recorded, grid, stream, rest)
-        return choice.launch(grid, stream, function, rest)
+        return choice.launch(grid, stream, function, (metadata, *rest))
 
     # What else a launcher has, such as the sizes that Inductor reads.
     vars(launch).update(getattr(plain, "__dict__", {}))
@@ -178,7 +192,7 @@ class LaunchHook:
         self.session, self.compiler = session, compiler
         self.indirect = WeavingCompiler(replace(compiler.recipe, indirect=True))
         """Compiles what is captured into CUDA graphs."""
-        self._twins: dict[tuple[int, bool, Thinning], tuple[Any, WovenKernel] | None] = {}
+        self._twins: dict[tuple[int, bool, Thinning], WovenTwin | None] = {}
         self._compilers: dict[tuple[bool, Thinning], WeavingCompiler] = {}
         self._watched: list[tuple[Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
@@ -233,32 +247,29 @@ class LaunchHook:
     def record(
         self, kernel: Any, variant: Variant, grid: Dim3, stream: int, rest: tuple[Any, ...], captured: bool
     ) -> Callable[[], Any] | None:
-        """A function that launches the woven twin; None where the plain kernel must run."""
-        found = self.twin(kernel, captured, variant.thinning)
-        if found is None:
+        """A function that launches the woven twin; None where the plain kernel must run. `rest` is what a launcher
+        takes after the kernel's metadata."""
+        twin = self.twin(kernel, captured, variant.thinning)
+        if twin is None:
             variant.closed = True
             return None
-        twin, woven = found
         code = None
         if captured:
-            plain = NodeFunction(kernel.function, kernel.metadata.shared)
-            code = CapturedCode(twin, NodeFunction(twin.function, twin.metadata.shared), plain)
-        launch = self.lend(woven, variant, grid, stream, code)
+            plain, woven = (NodeFunction(one.function, one.metadata.shared) for one in (kernel, twin.kernel))
+            code = CapturedCode(twin.kernel, woven, plain)
+        launch = self.lend(twin.woven, variant, grid, stream, code)
         if launch is None:
             return None
         return lambda: self.launch(twin, launch, grid, stream, rest)
 
-    def launch(self, twin: Any, launch: LentLaunch, grid: Dim3, stream: int, rest: tuple[Any, ...]) -> Any:
+    def launch(self, twin: WovenTwin, launch: LentLaunch, grid: Dim3, stream: int, rest: tuple[Any, ...]) -> Any:
         """Launch a woven twin with the memory of `launch`."""
-        local, run = self._local, twin.run
-        local.pointer = launch.pointer
+        kernel = twin.kernel
         try:
-            result = run(*grid, stream, twin.function, twin.packed_metadata, *rest[1:])
+            result = twin.start(launch.pointer, *grid, stream, kernel.function, kernel.packed_metadata, *rest)
         except BaseException:
             launch.failed()
             raise
-        finally:
-            local.pointer = None
         launch.launched()
         return result
 
@@ -278,7 +289,7 @@ class LaunchHook:
         finally:
             self._local.pointer = None
 
-    def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> tuple[Any, WovenKernel] | None:
+    def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> WovenTwin | None:
         """The woven twin of a kernel, made when it is first needed; None where the kernel must run plain."""
         key = id(kernel), captured, thinning
         if key not in self._twins:
@@ -297,7 +308,7 @@ class LaunchHook:
             self._compilers[key] = made
         return self._compilers[key]
 
-    def _compile(self, kernel: Any, compiler: WeavingCompiler) -> tuple[Any, WovenKernel] | None:
+    def _compile(self, kernel: Any, compiler: WeavingCompiler) -> WovenTwin | None:
         from triton.runtime import _allocation
 
         if _allocation._profile_allocator.get() != self._allocate:
@@ -306,11 +317,22 @@ class LaunchHook:
         remarks = getattr(made.metadata, REMARKS, None)
         if remarks:
             pass_on(self.session, made.metadata.name, remarks)
-        woven = woven_kernel(made.metadata, made)
+        woven = woven_kernel(made.metadata, made, kernel)
         if woven is None:
             return None
         made._init_handles()
-        return made, woven
+        return WovenTwin(made, woven, self._start(made._run))
+
+    def _start(self, launcher: Any) -> Launch:
+        """What launches a woven kernel, given the address of its buffer first."""
+        with self.passing(_TRIED):
+            straight = straight_launch(launcher, _TRIED)
+
+        def start(pointer: int, *given: Any) -> Any:
+            with self.passing(pointer):
+                return launcher(*given)
+
+        return straight or start
 
     def _allocate(self, size: int, alignment: int, stream: int | None) -> Pointer | None:
         """Triton's profile allocator: called in the launching thread just before a woven kernel is launched."""

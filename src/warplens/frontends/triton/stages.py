@@ -48,21 +48,32 @@ class Compilation:
         self._llir, self._ptx, self._cubin = stages["llir"], stages["ptx"], stages["cubin"]
         self._built: KernelBuild | None = None
         # Taken here: candidates are woven in other threads too.
-        self._plain_ptx = plain_cache.find_ptx()
-        if "ttir" in stages:
+        self._plain_ptx = plain_cache.find_text("ptx")
+        if plain_cache.find_text("ttgir"):
+            stages["ttgir"] = self.known_ttgir
+        elif "ttir" in stages:
             self._ttgir, stages["ttgir"] = stages["ttgir"], self.ttgir
         stages.update(llir=self.llir, ptx=self.ptx, cubin=self.cubin)
 
     def ttgir(self, module: Any, metadata: Metadata) -> Any:
-        """Note marks that Triton drops: 3.6 splits loops for Hopper without the marks inside them."""
-        name, text = str(module.get_entry_func_name()), str(module)
+        before = str(module)
         made = self._ttgir(module, metadata)
-        if _WARP_SPECIALIZE in text and PREFIX in text and self.recipe.wants(name):
-            left = set(_REGION_NAME.findall(str(made)))
-            lost = [unquote(region) for region in dict.fromkeys(_REGION_NAME.findall(text)) if region not in left]
+        self._note_dropped_marks(before, made, metadata)
+        return made
+
+    def known_ttgir(self, module: Any, metadata: Metadata) -> Any:
+        """The module is the plain kernel's TTGIR: all passes of this stage have seen it."""
+        metadata["tensordesc_meta"] = module.get_tensordesc_metadata()
+        self._note_dropped_marks(plain_cache.find_text("ttir"), module, metadata)
+        return module
+
+    def _note_dropped_marks(self, ttir: str, ttgir: Any, metadata: Metadata) -> None:
+        """Note marks that Triton drops: 3.6 splits loops for Hopper without the marks inside them."""
+        if _WARP_SPECIALIZE in ttir and PREFIX in ttir and self.recipe.wants(str(ttgir.get_entry_func_name())):
+            left = set(_REGION_NAME.findall(str(ttgir)))
+            lost = [unquote(region) for region in dict.fromkeys(_REGION_NAME.findall(ttir)) if region not in left]
             if lost:
                 metadata[REMARKS] = {"notes": [_dropped_by_triton(lost)]}
-        return made
 
     def llir(self, module: Any, metadata: Metadata) -> str:
         name, recipe = str(module.get_entry_func_name()), self.recipe

@@ -6,11 +6,12 @@ profile. The woven twin is compiled from the same source and options when the fi
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,7 +21,7 @@ from warplens.auto.rules import Auto
 from warplens.errors import WarplensError
 from warplens.frontends.triton import plain_cache
 from warplens.frontends.triton.metadata_keys import RECIPE
-from warplens.frontends.triton.override import SUFFIX
+from warplens.frontends.triton.override import SUFFIX, parse_module
 from warplens.frontends.triton.requirement import set_knob
 from warplens.frontends.triton.stages import Compilation
 from warplens.frontends.wrap import wrap
@@ -82,13 +83,13 @@ class WeavingCompiler:
         return wrap(CUDABackend, "add_stages", add_stages)
 
     @contextmanager
-    def weaving(self, plain: bytes | None = None, ptx: str = "") -> Iterator[None]:
-        """Weave what this thread compiles inside the block; `plain` is the plain kernel's machine code and `ptx` its
-        PTX, if known."""
+    def weaving(self, plain: bytes | None = None, stages: Mapping[str, str] | None = None) -> Iterator[None]:
+        """Weave what this thread compiles inside the block; `plain` is the plain kernel's machine code and `stages` has
+        its IR and PTX, if known."""
         from triton import knobs
 
         with ExitStack() as stack:
-            stack.enter_context(plain_cache.known(plain, ptx))
+            stack.enter_context(plain_cache.known(plain, stages))
             if self.recipe.always:
                 stack.callback(set_knob(knobs.compilation, "always_compile", True))
             before, _thread.compiler = getattr(_thread, "compiler", None), self
@@ -112,8 +113,19 @@ class WeavingCompiler:
         if asked:
             options["num_warps"] = int(asked[1])
         environment = {**compiler.get_cache_invalidating_env_vars(), RECIPE: self._key}
-        with self.weaving(kernel.kernel, kernel.asm.get("ptx", "")):
-            return compiler.compile(kernel.src, target=target, options=options, _env_vars=environment)
+        stages = {name: kernel.asm[name] for name in ("ttir", "ttgir", "ptx") if name in kernel.asm}
+        with self.weaving(kernel.kernel, stages):
+            source = _lowered(kernel.src, stages)
+            return compiler.compile(source, target=target, options=options, _env_vars=environment)
+
+
+def _lowered(source: Any, stages: Mapping[str, str]) -> Any:
+    """The source of a kernel, from which Triton compiles on with the TTGIR that it has made before."""
+    if "ttgir" not in stages:
+        return source
+    made = copy.copy(source)
+    made.ext, made.make_ir = "ttgir", lambda *given: parse_module(stages["ttgir"], given[-1])
+    return made
 
 
 def _frozen(value: Any) -> Any:

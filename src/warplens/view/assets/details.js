@@ -33,7 +33,7 @@ export function describe(timeline, row) {
   else if (trace.value.has(row)) add("value", String(trace.value.get(row)));
   add("start", `${integer(trace.start[row])} ns`);
   add("start cycle", integer(trace.cycle[row]));
-  if (info.clock.anchors) add("clock error", `± ${info.clock.residual_p99_ns.toFixed(0)} ns (p99)`);
+  if (info.clock.anchors) add("clock error", `± ${integer(info.clock.error_p99_ns)} ns (p99)`);
   add("SM", String(tracks.sm[track]));
   add("block", blockText(tracks.block[track], launch));
   add("warp", String(tracks.warp[track]) + (tracks.lane[track] ? `, lane ${tracks.lane[track]}` : ""));

@@ -80,6 +80,8 @@ def limited_candidates(how: Weaving, registers: int) -> Iterator[Candidate]:
 def intercepted_candidates(how: Weaving, register_limit: int, *, aligned: bool) -> Iterator[Candidate]:
     """Yield the candidates for a kernel that another library compiled; `aligned` says that its blocks consist of whole
     warps along x."""
+    if how.mode == "aggregate":
+        how = replace(how, aligned=aligned)
     light = _without_kept_words(how)
     yield from (Candidate(how), Candidate(light), Candidate(light, register_limit))
     if how.store == "auto":

@@ -1,0 +1,10 @@
+"""All tables of pairs, in the order in which they were written."""
+
+from __future__ import annotations
+
+from benchmarks.truth.fourth_pairs import FOURTH
+from benchmarks.truth.pairs import PAIRS
+from benchmarks.truth.second_pairs import SECOND, THIRD
+
+SETS = {"first": PAIRS, "second": SECOND, "third": THIRD, "fourth": FOURTH}
+EVERY = tuple(pair for pairs in SETS.values() for pair in pairs)
