@@ -14,11 +14,12 @@ from warplens import native
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.overlap import overlap
 from warplens.analyse.region_cells import RegionCells, TrackExtents
+from warplens.analyse.timeline import innermost, strips
 from warplens.trace import model
 from warplens.trace.model import Trace
 
 pytestmark = pytest.mark.skipif(native.load() is None, reason=f"no native library: {native.why_not()}")
-SETTINGS = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def rows_of(cells: RegionCells) -> list[tuple[int, ...]]:
@@ -59,3 +60,13 @@ def test_overlap_of_regions(spans: list[Span]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WARPLENS_NATIVE", "0")
         assert overlap(Trace(table, meta)) == found
+
+
+@SETTINGS
+@given(spans=programs(loose=True, max_tracks=8))
+def test_time_of_regions_over_time(spans: list[Span]) -> None:
+    trace = make_trace(spans)
+    for by, time in (("sm", None), ("warp", (3, 20))):
+        found, expected = strips(trace, by, 7, time), strips(trace, by, 7, time, innermost(trace))
+        assert found.time == pytest.approx(expected.time)
+        assert strips(trace, by, 7, time, most=1).time == pytest.approx(expected.time[:1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
 from warplens.analyse.producers import Matches
+from warplens.trace.model import BLOCK_ROWS
 from warplens.trace.schema import LIFE
 
 NONE = -1
@@ -75,6 +76,15 @@ class PathPieces:
     track: Int
     begin: Int
     end: Int
+
+
+@dataclass(frozen=True)
+class PathCells:
+    """Cycles of tracks in regions."""
+
+    track: Int
+    region: Int
+    cycles: Float
 
 
 class BlockPaths:
@@ -148,8 +158,10 @@ class BlockPaths:
         In a specialised kernel, idle warps wait for the others at the kernel's end.
         """
         lives = self.lives
-        life = lives.regions.index(LIFE) if LIFE in lives.regions else -1
-        marked = np.bincount(lives.of_row[lives.region != life], minlength=len(lives)) > 0
+        marked = np.ones(len(lives), bool)
+        if LIFE in lives.regions:
+            others = lives.region != lives.regions.index(LIFE)
+            marked = np.bincount(lives.of_row[others], minlength=len(lives)) > 0
         order = np.lexsort((lives.finish, marked, lives.block))
         ends = np.searchsorted(lives.block[order], np.arange(len(lives.blocks)), side="right") - 1
         return np.asarray(order[ends])
@@ -166,11 +178,23 @@ class BlockPaths:
         return follow
 
     @cached_property
-    def on_path(self) -> Float:
-        """Each span's own cycles (children excluded) that lie on its block's path.
+    def on_path(self) -> PathCells:
+        """The own cycles (children excluded) that lie on the blocks' paths, of each track and region.
 
         A wait for a copy also has the time for which the copy was under way before the wait began.
         """
+        lives, visited = self.lives, self._route[3]
+        tracks = np.unique(self.pieces.track)
+        ends = np.cumsum(lives.counts[tracks])
+        cuts = np.searchsorted(ends, np.arange(BLOCK_ROWS, ends[-1] if len(ends) else 0, BLOCK_ROWS))
+        parts = [self._own_on_path(some) for some in np.split(tracks, np.unique(cuts)) if len(some)]
+        wait = self.wait[visited]
+        copied = (self.resumed - self.freed)[visited].astype(np.float64)
+        parts.append(PathCells(lives.of_row[wait].astype(np.int64), lives.region[wait], copied))
+        return PathCells(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(PathCells)))
+
+    def _own_on_path(self, tracks: Int) -> PathCells:
+        """The same for some tracks, without the time of copies."""
         lives, pieces = self.lives, self.pieces
         begin, end = self.offset[pieces.track] + pieces.begin, self.offset[pieces.track] + pieces.end
         before = np.append(0, np.cumsum(end - begin))
@@ -180,14 +204,20 @@ class BlockPaths:
             inside = np.minimum(axis, end[np.maximum(at, 0)]) - begin[np.maximum(at, 0)]
             return np.where(at >= 0, before[np.maximum(at, 0)] + inside, 0)
 
-        offset = lives.spread(self.offset)
-        inclusive = covered(offset + lives.end) - covered(offset + lives.start)
-        inclusive[~lives.is_span | lives.detached] = 0
-        inner = lives.inner
-        own = inclusive - np.bincount(lives.parent[inner], weights=inclusive[inner], minlength=len(inclusive))
-        visited = self._route[3]
-        np.add.at(own, self.wait[visited], (self.resumed - self.freed)[visited])
-        return np.asarray(own)
+        rows, counts = lives.rows_of(tracks), lives.counts[tracks]
+        start = lives.start[rows] + np.repeat(self.offset[tracks], counts)
+        inclusive = covered(start + lives.duration[rows]) - covered(start)
+        nested = lives.is_span[rows] & ~lives.detached[rows]
+        inclusive[~nested] = 0
+        parent = lives.parent[rows]
+        inner = np.flatnonzero(nested & (parent >= 0))
+        around = parent[inner] - np.repeat(lives.first[tracks] - (np.cumsum(counts) - counts), counts)[inner]
+        own = inclusive - np.bincount(around, weights=inclusive[inner], minlength=len(inclusive))
+        many = len(lives.regions)
+        key = np.repeat(np.arange(len(tracks)), counts) * many + lives.region[rows]
+        cells, of_row = np.unique(key, return_inverse=True)
+        cycles = np.bincount(of_row.reshape(-1), weights=own).astype(np.float64)
+        return PathCells(tracks[cells // many], cells % many, cycles)
 
     @cached_property
     def floor(self) -> Int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.chains import BlockPaths, Chains
+from warplens.analyse.chains import BlockPaths, Chains, PathCells
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
@@ -111,30 +111,29 @@ class _KernelPath:
         cycles = lives.blocks.end - lives.blocks.begin
         self.lasted = (lives.blocks.end_ns - lives.blocks.begin_ns).astype(np.float64)
         self.ns_per_cycle = self.lasted / np.maximum(cycles, 1)
-        self.rows = lives.spans_of(kernel)
+        self.tracks = lives.tracks_of(kernel)
         self.codes = self._regions()
         self.column = np.full(len(lives.regions), len(self.codes), np.int64)
         self.column[self.codes] = np.arange(len(self.codes))
 
     def _regions(self) -> Int:
         """The regions to report: ordered by time on the blocks' paths, then by total time."""
-        region = self.lives.region[self.rows]
-        many = len(self.lives.regions)
-        on_path = np.bincount(region, weights=self.paths.on_path[self.rows], minlength=many)
-        anywhere = np.bincount(region, weights=self.lives.exclusive[self.rows], minlength=many)
+        many, cells, paths = len(self.lives.regions), self.lives.cells, self.paths.on_path
+        anywhere = cells.by_region(cells.exclusive, self.tracks, many)
+        on_path = np.bincount(paths.region, weights=paths.cycles * self.tracks[paths.track], minlength=many)
         order = np.lexsort((-anywhere, -on_path))
         return order[anywhere[order] > 0][:_MAX_REGIONS]
 
-    def _matrix(self, group: Array, groups: int, weights: Array) -> Float:
+    def _matrix(self, group: Array, groups: int, cells: PathCells) -> Float:
         width = len(self.codes) + 1
-        key = group[self.rows].astype(np.int64) * width + self.column[self.lives.region[self.rows]]
-        summed: Float = np.bincount(key, weights=weights[self.rows], minlength=groups * width).astype(np.float64)
+        key = group[cells.track] * width + self.column[cells.region]
+        mine = cells.cycles * self.tracks[cells.track]
+        summed: Float = np.bincount(key, weights=mine, minlength=groups * width).astype(np.float64)
         return summed.reshape(groups, width)
 
     def answer(self) -> CriticalPath:
         lives = self.lives
-        block_row = lives.block[lives.of_row]
-        on_path = self._matrix(block_row, len(lives.blocks), self.paths.on_path) * self.ns_per_cycle[:, None]
+        on_path = self._matrix(lives.block, len(lives.blocks), self.paths.on_path) * self.ns_per_cycle[:, None]
         spent = self._spent()
         ends = [self._last_block(at) for at in self.launches]
         chains = [self.chains.to(end) for end in ends]
@@ -181,11 +180,17 @@ class _KernelPath:
 
     def _spent(self) -> Float:
         """Cycles of each track in each region, less the time that producers made it wait."""
-        lives = self.lives
-        own = lives.own.copy()
-        waited = np.minimum(self.paths.resumed, lives.end[self.paths.wait]) - lives.start[self.paths.wait]
-        own[self.paths.wait] = np.maximum(own[self.paths.wait] - waited, 0)
-        return self._matrix(lives.of_row, len(lives), own)
+        lives, wait = self.lives, self.paths.wait
+        spent = PathCells(lives.cells.track, lives.cells.region, lives.cells.own.astype(np.float64))
+        if len(wait):
+            waited = np.minimum(self.paths.resumed, lives.end[wait]) - lives.start[wait]
+            less = np.minimum(lives.own[wait], np.maximum(waited, 0))
+            spent = PathCells(
+                np.concatenate((spent.track, lives.of_row[wait])),
+                np.concatenate((spent.region, lives.region[wait])),
+                np.concatenate((spent.cycles, -less)),
+            )
+        return self._matrix(np.arange(len(lives)), len(lives), spent)
 
     def _gains(self, on_path: Float, spent: Float, launch_durations: Float) -> Float:
         """The kernel's gain from each region at each speedup: rows are `FASTER`, columns are regions.

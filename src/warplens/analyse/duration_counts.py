@@ -24,6 +24,25 @@ class DurationCounts:
         self.count = int(self._shares.sum()) + len(self._longer)
         self.total = int((self._values * self._shares).sum()) + int(self._longer.sum())
 
+    @staticmethod
+    def joined(parts: Sequence[DurationCounts]) -> DurationCounts:
+        """All durations of several groups together."""
+        most = max((int(part._values[-1]) + 1 for part in parts if len(part._values)), default=0)
+        shares = np.zeros(most, np.int64)
+        for part in parts:
+            shares[part._values] += part._shares
+        return DurationCounts(shares, [part._longer for part in parts])
+
+    @staticmethod
+    def of(durations: Int) -> DurationCounts:
+        """Those of an array."""
+        return DurationCounts(np.zeros(0, np.int64), [durations])
+
+    def histogram(self, edges: Int) -> Int:
+        """What `numpy.histogram` counts between these edges."""
+        short, _ = np.histogram(self._values, edges, weights=self._shares)
+        return np.asarray(short.astype(np.int64) + np.histogram(self._longer, edges)[0])
+
     @property
     def mean(self) -> float:
         return self.total / self.count

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.analyse.executions import counts
-from warplens.analyse.timeline import Segments, TimelineRows, innermost, rows_of, strips
+from warplens.analyse.timeline import TimelineRows, rows_of, strips
 from warplens.trace.model import Trace
 
 Float = npt.NDArray[np.float64]
+Int = npt.NDArray[np.int64]
 OTHER = "other regions"
 
 
@@ -43,10 +44,9 @@ def over_time(
     bins: int = 240,
     time: tuple[int, int] | None = None,
     most: int = 12,
-    segments: Segments | None = None,
 ) -> OverTime:
     """Compute activity over time for the `most` regions with the most time; the others are summed as one."""
-    found = strips(trace, by, bins, time, segments or innermost(trace))
+    found = strips(trace, by, bins, time)
     warps = found.time.transpose(1, 0, 2) / found.bin_ns
     order = np.argsort(-warps.sum(axis=(1, 2)), kind="stable")
     order = order[warps[order].any(axis=(1, 2))] if len(order) else order
@@ -62,13 +62,24 @@ def over_time(
 def by_region(trace: Trace, by: str = "warp_index") -> ByRegion:
     """Compute the durations of closed spans per row and region."""
     rows, regions = rows_of(trace, by), trace.regions
-    at = np.flatnonzero(trace.of_kind("span") & ~trace.numpy("open"))
-    key = rows.of_span[at] * len(regions) + trace.codes("region")[0][at]
-    size, shape = len(rows.labels) * len(regions), (len(rows.labels), len(regions))
-    total = np.bincount(key, trace.numpy("dur_cycles")[at], size).astype(np.float64).reshape(shape)
-    count = np.bincount(key, counts(trace)[at], size).reshape(shape)
-    mean = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
+    total, count = _sums(trace, rows.of_track, len(rows.labels))
+    mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     return ByRegion(rows, regions, mean, total)
+
+
+def _sums(trace: Trace, row_of_track: Int, rows: int) -> tuple[Float, Float]:
+    """The cycles and the number of closed spans of each row and region."""
+    many, first = len(trace.regions), trace.runs("track").starts
+    total, count = np.zeros((rows, many)), np.zeros((rows, many))
+    closed, amount = trace.of_kind("span") & ~trace.numpy("open"), counts(trace) if trace.aggregated else None
+    for begin, end, (cycles, region) in trace.blocks("dur_cycles", "region"):
+        tracks = slice(*np.searchsorted(first, (begin, end)))
+        row = np.repeat(row_of_track[tracks], np.diff(np.append(first[tracks], end)))
+        here = closed[begin:end]
+        key, weight = row * many + region, here if amount is None else amount[begin:end] * here
+        total.reshape(-1)[:] += np.bincount(key, cycles * here, total.size)
+        count.reshape(-1)[:] += np.bincount(key, weight, total.size)
+    return total, count
 
 
 @dataclass(frozen=True)
@@ -86,13 +97,9 @@ class ByBlock:
 
 def by_block(trace: Trace, most: int = 16384) -> ByBlock:
     """Compute the mean durations of each block, in order of block number."""
-    block, regions = trace.numpy("block").astype(np.int64), trace.regions
+    block, regions = np.asarray(trace.at("block", trace.runs("track").starts), np.int64), trace.regions
     blocks = int(block.max(initial=-1)) + 1
     each = max(1, -(-blocks // most))
-    cells = -(-blocks // each)
-    at = np.flatnonzero(trace.of_kind("span") & ~trace.numpy("open"))
-    key = block[at] // each * len(regions) + trace.codes("region")[0][at]
-    total = np.bincount(key, trace.numpy("dur_cycles")[at], cells * len(regions)).astype(np.float64)
-    count = np.bincount(key, counts(trace)[at], cells * len(regions))
+    total, count = _sums(trace, block // each, -(-blocks // each))
     mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    return ByBlock(blocks, each, regions, mean.reshape(cells, len(regions)))
+    return ByBlock(blocks, each, regions, mean)

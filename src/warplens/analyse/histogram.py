@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens.analyse.duration_counts import DurationCounts
+from warplens.analyse.region_sums import MOST_GROUPS, RegionSums
 from warplens.trace.model import Trace
 
 Array = npt.NDArray[Any]
@@ -33,12 +35,12 @@ class Histogram:
 
 def histograms(*traces: Trace, bins: int = BINS) -> dict[str, list[Histogram | None]]:
     """Count each region's durations, one histogram per trace over common edges; None where a trace has no such span."""
-    groups = [durations(trace) for trace in traces]
+    groups = [_durations(trace) for trace in traces]
     names = list(dict.fromkeys(name for group in groups for name in group))
     made: dict[str, list[Histogram | None]] = {}
     for name in names:
         found = [group.get(name) for group in groups]
-        edges, scale = edges_of(np.concatenate([values for values in found if values is not None]), bins)
+        edges, scale = _edges(DurationCounts.joined([values for values in found if values is not None]), bins)
         made[name] = [None if values is None else _count(name, values, edges, scale) for values in found]
     return made
 
@@ -53,10 +55,19 @@ def durations(trace: Trace) -> dict[str, Array]:
     return {names[code[part[0]]]: cycles[part] for part in np.split(np.arange(len(order)), cuts) if len(part)}
 
 
-def edges_of(values: Array, bins: int = BINS) -> tuple[Array, str]:
+def _durations(trace: Trace) -> dict[str, DurationCounts]:
+    """The same as counts, which take little memory."""
+    if len(trace.regions) > MOST_GROUPS:
+        return {name: DurationCounts.of(values) for name, values in durations(trace).items()}
+    cycles = RegionSums.of_regions(trace).cycles
+    made = {name: cycles.counts(code) for code, name in enumerate(trace.regions)}
+    return {name: values for name, values in made.items() if values.count}
+
+
+def _edges(values: DurationCounts, bins: int) -> tuple[Array, str]:
     """Bin edges from shortest to longest: equal steps of at least a cycle, or equal ratios for a long tail."""
-    low, high = float(values.min()), float(values.max())
-    middle = max(float(np.median(values)), 1.0)
+    low, high = float(values.least), float(values.most)
+    middle = max(values.percentiles([50])[0], 1.0)
     if high / middle >= _LOG_FROM and low >= 0:
         floor = max(low, 1.0)
         edges = np.unique(np.round(np.geomspace(floor, high + 1, bins + 1)))
@@ -66,6 +77,5 @@ def edges_of(values: Array, bins: int = BINS) -> tuple[Array, str]:
     return low + step * np.arange(count + 1), "linear"
 
 
-def _count(name: str, values: Array, edges: Array, scale: str) -> Histogram:
-    counts, _ = np.histogram(values, edges)
-    return Histogram(name, tuple(edges.tolist()), tuple(counts.tolist()), scale)
+def _count(name: str, values: DurationCounts, edges: Array, scale: str) -> Histogram:
+    return Histogram(name, tuple(edges.tolist()), tuple(values.histogram(edges).tolist()), scale)

@@ -58,6 +58,16 @@ class RegionSums:
             self._by_warp.add(warp[of], count, total)
             self._by_sm.add(sm[of], count, total)
 
+    @classmethod
+    def of_regions(cls, trace: Trace) -> RegionSums:
+        """Those of each region of a trace, computed on first use and kept with the trace."""
+        found = trace.derived.get(cls)
+        if not isinstance(found, cls):
+            codes, regions = trace.codes("region")
+            measured = trace.of_kind("span") & ~trace.numpy("open")
+            found = trace.derived[cls] = cls(trace, codes, measured, len(regions))
+        return found
+
     def spreads(self, group: int) -> tuple[float, float]:
         """(largest - smallest) / mean of the group's mean duration per warp, and per SM."""
         return self._by_warp.spread(group), self._by_sm.spread(group)

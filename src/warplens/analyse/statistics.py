@@ -231,11 +231,10 @@ def statistics(
         }
 
     few = many * len(groups) <= MOST_GROUPS and not trace.aggregated
-    measures = (
-        _of_few(RegionSums(trace, key, measured, many * len(groups)), many * len(groups))
-        if few
-        else _of_many(trace, key, measured)
-    )
+    if few:
+        plain = key is codes
+        sums = RegionSums.of_regions(trace) if plain else RegionSums(trace, key, measured, many * len(groups))
+    measures = _of_few(sums, many * len(groups)) if few else _of_many(trace, key, measured)
     rows = []
     for value, measure in measures.items():
         lived = lifetimes.get(value % many // len(regions) if split else -1, busy_cycles)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens import native
 from warplens.analyse.lifetimes import Lifetimes, unique_rows
 from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
@@ -39,17 +42,26 @@ class Segments:
 
 @dataclass(frozen=True)
 class TimelineRows:
-    """The rows of a timeline: one label each, and the row of every span."""
+    """The rows of a timeline: one label each, and the row of every track, which has `spans` spans."""
 
     by: str
     keys: Sequence[tuple[int, ...]]
     labels: Sequence[str]
-    of_span: Int
+    of_track: Int
+    spans: Int
+
+    @cached_property
+    def of_span(self) -> Int:
+        """The row of every span."""
+        return np.repeat(self.of_track, self.spans)
 
 
 @dataclass(frozen=True)
 class Strips:
-    """Time per row and bin. `time` is [row, region, bin]: the ns that warps spent with that region innermost."""
+    """Time per row and bin. `time` is [row, region, bin]: the ns that warps spent with that region innermost.
+
+    It may have fewer rows than `rows`: the first of them.
+    """
 
     rows: TimelineRows
     regions: Sequence[str]
@@ -65,7 +77,7 @@ class Strips:
     def bin_ns(self) -> float:
         return (self.end - self.begin) / self.bins
 
-    @property
+    @cached_property
     def dominant(self) -> Int:
         """The region with the most time in each bin as [row, bin], -1 where there is none."""
         if not self.time.size:
@@ -160,13 +172,14 @@ def rows_of(trace: Trace, by: str = "sm") -> TimelineRows:
     """The ordered rows of a timeline by sm, block, warp or warp_index."""
     if by not in ROWS:
         raise UsageError(f"no rows by {by!r}{did_you_mean(by, ROWS)}")
-    columns = [trace.numpy(name).astype(np.int64) for name in ROWS[by]]
-    code = np.zeros(len(trace), np.int64)
+    tracks = trace.runs("track")
+    columns = [np.asarray(trace.at(name, tracks.starts), np.int64) for name in ROWS[by]]
+    code = np.zeros(len(tracks.starts), np.int64)
     for column in columns:
         code = code * (int(column.max(initial=0)) + 1) + column
-    _, first, of_span = np.unique(code, return_index=True, return_inverse=True)
+    _, first, of_track = np.unique(code, return_index=True, return_inverse=True)
     keys = [tuple(int(column[at]) for column in columns) for at in first.tolist()]
-    return TimelineRows(by, keys, _labels(by, keys), of_span.reshape(-1))
+    return TimelineRows(by, keys, _labels(by, keys), of_track.reshape(-1), tracks.counts)
 
 
 def _labels(by: str, keys: list[tuple[int, ...]]) -> list[str]:
@@ -178,22 +191,54 @@ def _labels(by: str, keys: list[tuple[int, ...]]) -> list[str]:
 
 
 def strips(
-    trace: Trace, by: str = "sm", bins: int = 240, time: tuple[int, int] | None = None, segments: Segments | None = None
+    trace: Trace,
+    by: str = "sm",
+    bins: int = 240,
+    time: tuple[int, int] | None = None,
+    segments: Segments | None = None,
+    most: int | None = None,
 ) -> Strips:
-    """Compute the exact time per row, region and bin, over the whole trace or the interval `time`."""
+    """Compute the exact time per row, region and bin, over the whole trace or the interval `time`.
+
+    `segments` are the innermost spans if they are known, `most` is the number of rows to compute, None for all.
+    """
     if bins < 1:
         raise UsageError(f"bins={bins}: must be at least 1")
     rows = rows_of(trace, by)
     regions = trace.regions
-    parts = segments or innermost(trace)
     begin, end = time if time is not None else extent(trace)
     end = max(end, begin + 1)
+    shape = (len(rows.labels) if most is None else min(len(rows.labels), most), len(regions), bins)
+    library = native.load()
+    if segments is None and library is not None:
+        walked = _walked(trace, library, rows, (begin, end), shape)
+        if walked is not None:
+            return Strips(rows, regions, begin, end, walked)
+    parts = segments or innermost(trace)
     low, high = np.clip(parts.begin, begin, end), np.clip(parts.end, begin, end)
-    inside = high > low
+    inside = (high > low) & (rows.of_span[parts.row] < shape[0])
     low, high, row = low[inside], high[inside], parts.row[inside]
     key = rows.of_span[row] * len(regions) + trace.codes("region")[0][row]
-    shape = (len(rows.labels), len(regions), bins)
     return Strips(rows, regions, begin, end, _binned(key, low - begin, high - begin, end - begin, shape))
+
+
+def _walked(
+    trace: Trace, library: ctypes.CDLL, rows: TimelineRows, time: tuple[int, int], shape: tuple[int, int, int]
+) -> npt.NDArray[np.float64] | None:
+    """The time of the first rows by `wl_strips` of native/strips.c, block by block; None if a clock stepped back."""
+    found = np.zeros(shape)
+    strip = (ctypes.c_int64 * 5)(shape[1], shape[2], *time, native.address(found))
+    first, is_span = trace.runs("track").starts, trace.of_kind("span")
+    line = np.where(rows.of_track < shape[0], rows.of_track, -1).astype(np.int64)
+    room = np.empty(int(rows.spans.max(initial=0)), np.int64)
+    for begin, end, columns in trace.blocks("start_ns", "dur_ns", "region"):
+        tracks = slice(*np.searchsorted(first, (begin, end)))
+        starts = np.append(first[tracks], end) - begin
+        arrays = [np.ascontiguousarray(one) for one in (starts, line[tracks], *columns, is_span[begin:end])]
+        block = (ctypes.c_int64 * (1 + len(arrays)))(len(starts) - 1, *map(native.address, arrays))
+        if library.wl_strips(block, strip, native.pointer(room)):
+            return None
+    return found
 
 
 def _binned(key: Int, low: Int, high: Int, length: int, shape: tuple[int, int, int]) -> npt.NDArray[np.float64]:
@@ -217,8 +262,12 @@ def extent(trace: Trace) -> tuple[int, int]:
     """The first begin and the last end, in ns."""
     if not len(trace):
         return 0, 1
-    start = trace.numpy("start_ns")
-    return int(start.min()), int((start + trace.numpy("dur_ns")).max())
+    known = trace.derived.get(Lifetimes)
+    if isinstance(known, Lifetimes):
+        return int(known.begin_ns.min()), int(known.finish_ns.max())
+    blocks = trace.blocks("start_ns", "dur_ns")
+    ends = [(int(start.min()), int((start + duration).max())) for _, _, (start, duration) in blocks]
+    return min(begin for begin, _ in ends), max(end for _, end in ends)
 
 
 def lanes(trace: Trace) -> npt.NDArray[np.int32]:
@@ -304,5 +353,5 @@ def thinned(trace: Trace, most: int) -> ThinnedTrace:
         while rows[alone & (place % every == 0)].sum() > most and every <= int(place.max()):
             every += 1
         keep = alone & (place % every == 0)
-    tracks = trace.numpy("track")[lives.first][keep[lives.block]]
+    tracks = trace.runs("track").values[keep[lives.block]]
     return ThinnedTrace(trace.select(track=tracks.tolist()), int(keep.sum()), len(rows))

@@ -85,17 +85,20 @@ class ChunkSums:
     def __init__(self, metadata: pq.FileMetaData, sums: list[int]) -> None:
         names = column_names(metadata)
         self._of: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
+        self._checked: set[tuple[str, int]] = set()
+        """Chunks that were read already: a file that changes afterwards is refused for that."""
         for at, ((offset, size), expected) in enumerate(zip(_chunks(metadata), sums, strict=True)):
             self._of[names[at % len(names)]].append((offset, size, expected))
 
     def check(self, file: BinaryIO, name: str, groups: Collection[int] | None = None) -> None:
         """Raise `Damaged` where the bytes of a column are not those that were written, in some row groups or in all."""
         for group, (offset, size, expected) in enumerate(self._of[name]):
-            if groups is not None and group not in groups:
+            if (groups is not None and group not in groups) or (name, group) in self._checked:
                 continue
             file.seek(offset)
             if zlib.crc32(file.read(size)) != expected:
                 raise Damaged(f"its checksum does not match (row group {group}): the file was damaged", name)
+            self._checked.add((name, group))
 
 
 def verified(footer: bytes) -> tuple[pq.FileMetaData, ChunkSums | None]:

@@ -123,6 +123,8 @@ class ParquetColumns:
         self._groups = groups
         self._checks = ColumnChecks(file.path, rows, meta)
         self.rows = rows
+        self._went_through: set[str] = set()
+        """The columns of which all blocks were checked."""
 
     @property
     def checked(self) -> bool:
@@ -188,9 +190,11 @@ class ParquetColumns:
             table = self._table(names, batch)
             block = {name: combined(self._cast(table, name)) for name in names}
             del table
-            self._checks.add_block(block, first)
+            new = [name for name in names if name not in self._went_through]
+            self._checks.add_block({name: block[name] for name in new}, first)
             yield first, {name: to_numpy(array) for name, array in block.items()}
             first += sum(self._file.metadata.row_group(group).num_rows for group in batch)
+        self._went_through.update(names)
 
     @property
     def has_blocks(self) -> bool:
@@ -250,17 +254,16 @@ def _of_one_line(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of names without line breaks in them; any other column as it is."""
     if not pa.types.is_dictionary(column.type):
         return column
+    return pa.chunked_array([_names_of_one_line(chunk) for chunk in column.chunks], column.type)
+
+
+def _names_of_one_line(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
     try:
-        names = [chunk.dictionary.to_pylist() for chunk in column.chunks]
+        names = chunk.dictionary.to_pylist()
     except UnicodeDecodeError:
-        return column  # the checks of the column say so
-    safe = [[None if name is None else one_line(name) for name in some] for some in names]
-    if safe == names:
-        return column
-    parts = zip(column.chunks, safe, strict=True)
-    return pa.chunked_array(
-        [pa.DictionaryArray.from_arrays(chunk.indices, pa.array(some, pa.string())) for chunk, some in parts]
-    )
+        return chunk  # the checks of the column say so
+    safe = [name if name is None else one_line(name) for name in names]
+    return chunk if safe == names else pa.DictionaryArray.from_arrays(chunk.indices, pa.array(safe, pa.string()))
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,10 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from warplens.errors import UsageError, did_you_mean
-from warplens.trace.arrays import to_arrow
+from warplens.trace.arrays import dictionary_array, numpy_dtype, run_starts, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
+from warplens.trace.joined_column import combined
 from warplens.trace.model import Trace
-from warplens.trace.schema import Meta
+from warplens.trace.schema import ABSENT, COLUMNS, Meta
+from warplens.trace.validation import RUN_COLUMNS
 
 Mask = npt.NDArray[np.bool_]
 _NAMES = ("kernel", "region", "kind")
@@ -38,22 +40,27 @@ def select(trace: Trace, *, time: tuple[float | None, float | None] | None = Non
 
 
 def _by_name(trace: Trace, name: str, wanted: str | list[str]) -> Mask:
-    codes, names = trace.codes(name)
+    names = trace.kernels if name == "kernel" else trace.codes(name)[1]
     requested = [wanted] if isinstance(wanted, str) else list(wanted)
     for requested_name in requested:
         if requested_name not in names:
             raise UsageError(f"no {name} named {requested_name!r} in this trace{did_you_mean(requested_name, names)}")
-    return np.asarray(np.isin(codes, [names.index(requested_name) for requested_name in requested]))
+    wanted_codes = [names.index(requested_name) for requested_name in requested]
+    if name not in RUN_COLUMNS:
+        return np.asarray(np.isin(trace.codes(name)[0], wanted_codes))
+    runs = trace.runs(name)
+    return np.repeat(np.isin(runs.values, wanted_codes), runs.counts)
 
 
 def _by_number(trace: Trace, name: str, wanted: Any) -> Mask:
     if name not in _NUMBERS:
         raise UsageError(f"cannot select by {name!r}{did_you_mean(name, (*_NAMES, *_NUMBERS, 'time'))}")
-    values = trace.numpy(name)
-    if isinstance(wanted, range):
-        return np.asarray(np.isin(values, np.fromiter(wanted, np.int64)))
+    runs = trace.runs(name) if name in RUN_COLUMNS else None
+    values = trace.numpy(name) if runs is None else runs.values
     try:
-        return np.asarray(np.isin(values, np.atleast_1d(np.asarray(wanted, np.int64))))
+        numbers = np.fromiter(wanted, np.int64) if isinstance(wanted, range) else np.asarray(wanted, np.int64)
+        found = np.isin(values, np.atleast_1d(numbers))
+        return np.asarray(found if runs is None else np.repeat(found, runs.counts))
     except (TypeError, ValueError, OverflowError):
         raise UsageError(f"{name}={wanted!r}: expected a whole number, a list of them or a range") from None
 
@@ -61,16 +68,41 @@ def _by_number(trace: Trace, name: str, wanted: Any) -> Mask:
 def _take(trace: Trace, keep: Mask) -> Trace:
     if keep.all():
         return trace
-    table = trace.spans.filter(to_arrow(keep))
-    row = np.cumsum(keep) - 1
-    parent = trace.numpy("parent")[keep]
-    moved = np.where((parent >= 0) & keep[parent], row[parent], -1).astype(np.int32)
-    table = table.set_column(table.schema.get_field_index("parent"), "parent", to_arrow(moved))
-    arrival = trace.numpy("released_by")[keep]
-    kept = np.where(keep[arrival], row[arrival], UNKNOWN_ARRIVAL)
-    moved = np.where(arrival >= 0, kept, arrival).astype(np.int32)
-    table = table.set_column(table.schema.get_field_index("released_by"), "released_by", to_arrow(moved))
-    return with_own_launches(table, trace.meta)
+    columns = _rows(trace, keep)
+    row = np.cumsum(keep, dtype=np.int32) - np.int32(1)
+    parent, arrival = to_numpy(columns["parent"]), to_numpy(columns["released_by"])
+    columns["parent"] = to_arrow(np.where((parent >= 0) & keep[parent], row[parent], np.int32(-1)))
+    kept = np.where(keep[arrival], row[arrival], np.int32(UNKNOWN_ARRIVAL))
+    columns["released_by"] = to_arrow(np.where(arrival >= 0, kept, arrival))
+    return with_own_launches(pa.table(columns), trace.meta)
+
+
+def _rows(trace: Trace, keep: Mask) -> dict[str, pa.Array]:
+    """All columns of some rows, of which only those that need it are in memory as a whole."""
+    rows, found = np.flatnonzero(keep), dict[str, pa.Array]()
+    numbers = [name for name in trace.column_names if pa.types.is_integer(COLUMNS.get(name, pa.null()))]
+    numbers = [name for name in numbers if name not in (*RUN_COLUMNS, *ABSENT)]
+    parts: list[list[Any]] = [[] for _ in numbers]
+    for begin, end, block in trace.blocks(*numbers):
+        for part, values in zip(parts, block, strict=True):
+            part.append(values[keep[begin:end]])
+    for name in trace.column_names:
+        if name in numbers:
+            found[name] = to_arrow(
+                np.concatenate([np.zeros(0, numpy_dtype(COLUMNS[name])), *parts[numbers.index(name)]])
+            )
+        elif name == "kernel":
+            found[name] = dictionary_array(trace.runs(name).at(rows), trace.kernels)
+        elif name in RUN_COLUMNS:
+            found[name] = to_arrow(trace.runs(name).at(rows))
+        elif name in _NAMES:
+            codes, names = trace.codes(name)
+            found[name] = dictionary_array(codes[rows], names)
+        elif name == "value" and not trace.of_kind("value").any():
+            found[name] = pa.nulls(len(rows), COLUMNS[name])
+        else:
+            found[name] = trace.column(name).filter(to_arrow(keep))
+    return found
 
 
 def with_own_launches(table: pa.Table, meta: Meta) -> Trace:
@@ -81,5 +113,6 @@ def with_own_launches(table: pa.Table, meta: Meta) -> Trace:
 
 
 def _launches(table: pa.Table) -> set[tuple[int, int]]:
-    distinct = table.select(["rank", "launch"]).group_by(["rank", "launch"]).aggregate([])
-    return set(zip(distinct["rank"].to_pylist(), distinct["launch"].to_pylist(), strict=True))
+    rank, launch = (to_numpy(combined(table.column(name))) for name in ("rank", "launch"))
+    heads = run_starts(rank.astype(np.int64) << 32 | launch)
+    return set(zip(rank[heads].tolist(), launch[heads].tolist(), strict=True))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from warplens.analyse.heatmap import by_block, over_time
-from warplens.analyse.timeline import Segments, innermost
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.view.payload import ColumnPacker
@@ -22,13 +21,11 @@ Info = dict[str, Any]
 
 
 def pack_maps(trace: Trace, packer: ColumnPacker, places: dict[str, int], order: Sequence[str] = ()) -> Info:
-    """Pack the minimap and all heat maps, which share the same segments; `order` has the busiest regions first."""
+    """Pack the minimap and all heat maps; `order` has the busiest regions first."""
     chosen, launch = focus(trace)
-    all_segments = innermost(trace)
-    part = all_segments if chosen is trace else innermost(chosen)
     return {
-        "minimap": _minimap(trace, packer, places, all_segments),
-        "over_time": [made for by in _TITLES if (made := _over_time(chosen, by, packer, places, part)) is not None],
+        "minimap": _minimap(trace, packer, places),
+        "over_time": [made for by in _TITLES if (made := _over_time(chosen, by, packer, places)) is not None],
         "blocks": _blocks(chosen, launch, packer, places, order),
     }
 
@@ -49,18 +46,18 @@ def note(trace: Trace) -> str:
     return f"longest launch: {launch.kernel} #{launch.launch}; intensity: mean number of active warps"
 
 
-def _minimap(trace: Trace, packer: ColumnPacker, places: dict[str, int], segments: Segments) -> Info:
-    found = over_time(trace, "warp_index", _MINIMAP_BINS, segments=segments)
+def _minimap(trace: Trace, packer: ColumnPacker, places: dict[str, int]) -> Info:
+    found = over_time(trace, "warp_index", _MINIMAP_BINS)
     warps = found.warps.sum(axis=1)
     most = warps.sum(axis=0).max(initial=0.0) or 1.0
     packer.octets("minimap", np.round(255 * warps / most))
     return {"bins": _MINIMAP_BINS, "regions": [places.get(name, -1) for name in found.regions]}
 
 
-def _over_time(trace: Trace, by: str, packer: ColumnPacker, places: dict[str, int], segments: Segments) -> Info | None:
+def _over_time(trace: Trace, by: str, packer: ColumnPacker, places: dict[str, int]) -> Info | None:
     if not len(trace):
         return None
-    found = over_time(trace, by, _HEAT_BINS, segments=segments)
+    found = over_time(trace, by, _HEAT_BINS)
     if by == "warp_index" and not 2 <= len(found.rows.labels) <= _MAX_WARP_ROWS:
         return None
     peak = float(found.warps.sum(axis=0).max(initial=0.0)) or 1.0

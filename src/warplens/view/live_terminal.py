@@ -106,5 +106,6 @@ def _strips(document: Any) -> Strips | None:
     regions = [region["name"] for region in document["regions"]]
     cells = np.array(known["cells"])
     time = (cells[:, None, :] == np.arange(len(regions))[None, :, None]).astype(np.float64)
-    rows = TimelineRows("sm", [], known["labels"], np.empty(0, np.int64))
+    none = np.empty(0, np.int64)
+    rows = TimelineRows("sm", [], known["labels"], none, none)
     return Strips(rows, regions, known["begin"], known["end"], time)

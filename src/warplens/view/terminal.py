@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.style import Style
@@ -24,7 +25,7 @@ _HISTOGRAM = 40
 def timeline(trace: Trace, *, by: str = "sm", width: int = 120, most: int = _MAX_ROWS) -> RenderableType:
     """Draw rows over time: each cell shows the letter of the region that most warps of the row were in."""
     label_width = max((len(label) for label in rows_of(trace, by).labels), default=0)
-    found = strips(trace, by, bins=max(width - label_width - 1, 10))
+    found = strips(trace, by, bins=max(width - label_width - 1, 10), most=most)
     left = len(found.rows.labels) - most
     more = f"{left:,} more rows; select with --sm N or --block N, or show more with --rows {left + most}"
     return draw_strips(found, most, more if left > 0 else "")
@@ -33,13 +34,13 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 120, most: int = _MAX
 def draw_strips(found: Strips, most: int = _MAX_ROWS, more: str = "") -> RenderableType:
     """Draw the first `most` rows of strips; `more` says what is left out."""
     label_width = max(map(len, found.rows.labels), default=0)
-    palette = colours(len(found.regions))
+    styles = [Style(color=ink(colour), bgcolor=colour) for colour in colours(len(found.regions))]
     marks = letters(found.regions)
     shown = range(min(len(found.rows.labels), most))
-    lines = [_ruler(found, label_width), *(_row(found, at, label_width, palette, marks) for at in shown)]
+    lines = [_ruler(found, label_width), *(_row(found, at, label_width, styles, marks) for at in shown)]
     if more:
         lines.append(Text(more, "dim"))
-    return Group(*lines, Text(), _legend(found, palette, marks))
+    return Group(*lines, Text(), _legend(found, styles, marks))
 
 
 def letters(names: Sequence[str]) -> list[str]:
@@ -52,13 +53,11 @@ def letters(names: Sequence[str]) -> list[str]:
     return list(letter_of.values())
 
 
-def _row(found: Strips, at: int, label_width: int, palette: list[str], marks: list[str]) -> Text:
+def _row(found: Strips, at: int, label_width: int, styles: list[Style], marks: list[str]) -> Text:
     line = Text(found.rows.labels[at].rjust(label_width) + " ", no_wrap=True, overflow="crop")
-    for code in found.dominant[at].tolist():
-        if code < 0:
-            line.append(" ")
-        else:
-            line.append(marks[code], Style(color=ink(palette[code]), bgcolor=palette[code]))
+    for code, cells in groupby(found.dominant[at].tolist()):
+        many = len(list(cells))
+        line.append(" " * many if code < 0 else marks[code] * many, None if code < 0 else styles[code])
     return line
 
 
@@ -69,11 +68,11 @@ def _ruler(found: Strips, label_width: int) -> Text:
     return Text(" " * (label_width + 1) + text, "dim", no_wrap=True, overflow="crop")
 
 
-def _legend(found: Strips, palette: list[str], marks: list[str]) -> Text:
+def _legend(found: Strips, styles: list[Style], marks: list[str]) -> Text:
     used = [code for code in range(len(found.regions)) if found.time[:, code].any()]
     legend = Text()
     for code in used:
-        legend.append(f" {marks[code]} ", Style(color=ink(palette[code]), bgcolor=palette[code]))
+        legend.append(f" {marks[code]} ", styles[code])
         legend.append(f" {found.regions[code]}   ")
     legend.append(f"one cell is {duration(found.bin_ns)}", "dim")
     return legend
