@@ -81,10 +81,6 @@ class Lifetimes:
         self.trace = trace
         tracks = trace.runs("track")
         self.first, self.counts = tracks.starts, tracks.counts
-        self.region, self.regions = trace.codes("region")
-        self.start = trace.numpy("start_cycle")
-        self.duration = trace.numpy("dur_cycles")
-        self.parent = trace.numpy("parent")
         self._per_track: dict[str, Int] = {}
 
     @classmethod
@@ -97,6 +93,26 @@ class Lifetimes:
 
     def __len__(self) -> int:
         return len(self.first)
+
+    @cached_property
+    def region(self) -> Array:
+        return self.trace.codes("region")[0]
+
+    @cached_property
+    def regions(self) -> list[str]:
+        return self.trace.regions
+
+    @cached_property
+    def start(self) -> Int:
+        return self.trace.numpy("start_cycle")
+
+    @cached_property
+    def duration(self) -> Int:
+        return self.trace.numpy("dur_cycles")
+
+    @cached_property
+    def parent(self) -> Array:
+        return self.trace.numpy("parent")
 
     def per_track(self, name: str) -> Int:
         """One value per track of a column that is constant along a track."""
