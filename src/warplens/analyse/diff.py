@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -111,7 +112,9 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
     are needed: a different clock rate alone changes the ns of computation and the cycles of memory waits, and neither
     is caused by the code.
     """
-    return diff_sides(TraceSide(before), TraceSide(after), margin=margin, confidence=confidence)
+    with ThreadPoolExecutor(2) as pool:
+        old, new = pool.map(TraceSide, (before, after))
+    return diff_sides(old, new, margin=margin, confidence=confidence)
 
 
 class DiffSide(Protocol):
@@ -191,7 +194,9 @@ def _regions(
     before: DiffSide, after: DiffSide, old: str, new: str, margin: float, confidence: float
 ) -> list[RegionChange]:
     sides = ((before, old), (after, new))
-    rows, samples = [side.rows(name) for side, name in sides], [side.samples(name) for side, name in sides]
+    with ThreadPoolExecutor(len(sides)) as pool:
+        samples = list(pool.map(lambda one: one[0].samples(one[1]), sides))
+    rows = [side.rows(name) for side, name in sides]
     launches = [len(side.durations(name)[0]) for side, name in sides]
     names = list(dict.fromkeys([*rows[0], *rows[1]]))
     shared = [name for name in names if name in samples[0] and name in samples[1]]

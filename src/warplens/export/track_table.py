@@ -14,6 +14,7 @@ from warplens.errors import WarplensError
 from warplens.trace.arrays import run_starts
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.model import Trace
+from warplens.trace.pass_progress import passed
 from warplens.trace.schema import KINDS, LaunchInfo
 
 Array = npt.NDArray[Any]
@@ -188,6 +189,7 @@ class TrackTable:
             reach = int(np.searchsorted(self.row_start, self.row_start[begin] + CHUNK_ROWS, side="right")) - 1
             end = min(max(reach, begin + 1), self.count)
             yield begin, end
+            passed(int(self.row_start[end]), int(self.row_start[-1]))
             begin = end
 
     @cached_property
