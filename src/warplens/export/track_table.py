@@ -13,6 +13,7 @@ import numpy.typing as npt
 from warplens.errors import WarplensError
 from warplens.trace.arrays import run_starts
 from warplens.trace.barrier_rows import NO_RECORD
+from warplens.trace.edges import has_barrier_records
 from warplens.trace.model import Trace
 from warplens.trace.pass_progress import passed
 from warplens.trace.schema import KINDS, LaunchInfo
@@ -94,9 +95,8 @@ class TrackTable:
         codes, names = self._trace.codes("kind")
         if tuple(names) != KINDS[: len(names)]:
             codes = np.array([KINDS.index(name) for name in names], np.int8)[codes]
-        barriers = self._trace.numpy("released_by") != NO_RECORD
-        if barriers.any():
-            codes = np.where(barriers, np.int8(BARRIER), codes)
+        if has_barrier_records(self._trace):
+            codes = np.where(self._trace.numpy("released_by") != NO_RECORD, np.int8(BARRIER), codes)
         return _contiguous(self._in_order(codes), np.int8)
 
     def _parents(self) -> npt.NDArray[np.int32]:
