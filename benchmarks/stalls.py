@@ -4,13 +4,13 @@
 
 Each case runs in a process of its own and leaves its numbers in DIR/stalls.json:
 
-- `cuda`, `triton`: each region of a kernel does one thing, such as chasing pointers. Is its most frequent stall reason
-  the expected one, and is its share of the samples its share of warp time? Are results and records the same?
-- `cupy`: the same shares for regions that automatic marks placed.
-- `ncu`: stall shares of each region of both kernels, by PC sampling and by Nsight Compute.
+- `known`: each region of a CUDA and of a Triton kernel does one thing, such as chasing pointers. Is its most frequent
+  stall reason the expected one, and is its share of the samples its share of warp time? Are results and records the
+  same as without samples? Does Nsight Compute see the same stalls? A CuPy kernel has automatic marks.
 - `overhead`: kernel time with and without sampling, and the time to begin and to end it.
-- `sustained`: seconds of uninterrupted launches: are samples lost?
-- `neighbours`: a CUDA graph, torch.profiler and Proton in the same process, two contexts.
+- `sustained`: seconds of uninterrupted launches with several periods: are samples lost?
+- `neighbours`: a CUDA graph, torch.profiler, a second context, and a profile that never ends, in the same process.
+- `proton`, `proton_first`, `proton_samples`: Proton after, around and instead of our sampling.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,8 +36,7 @@ from warplens.analyse.ncu_source import parse_source_pages
 from warplens.analyse.region_counters import AttributedPages, region_counters
 from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
 from warplens.driver import libcupti
-from warplens.driver.cupti_structures import Attribute
-from warplens.driver.pc_sampler import PcSampler
+from warplens.driver.pc_sampler import PERIOD, PcSampler
 
 ROOT = Path(__file__).resolve().parents[1]
 CUDA = r"""
@@ -106,7 +105,7 @@ EXPECTED: dict[str, dict[str, tuple[str, ...]]] = {
     "three": {"fma chain": ("wait",), "pointer chase": ("long_scoreboard",)},
 }
 """By kernel and region, the reasons of which one must be the most frequent."""
-BLOCKS, THREADS, STEPS, LAUNCHES = 264, 256, 16, 5
+BLOCKS, THREADS, STEPS, LAUNCHES = 264, 256, 64, 4
 SIZE = 1 << 22
 KERNELS = "regex:^(five|three)"
 
@@ -222,24 +221,6 @@ def compared(trace: wl.Trace) -> dict[str, Any]:
     }
 
 
-def cuda() -> dict[str, Any]:
-    return measured(CudaProgram())[0]
-
-
-def triton() -> dict[str, Any]:
-    said, _ = measured(TritonProgram())
-    program = TritonProgram()
-    with wl.profile(stalls=True, launches=1) as prof:
-        program.launch(40)
-    pages = prof.trace.meta.pc_samples["codes"]
-    said["quota of 1"] = {
-        "marked": sum(one["total"] for one in pages if not one["plain"]),
-        "plain": [[one["file"], one["total"], one["rows"][:6]] for one in pages if one["plain"]],
-        "notes": list(sampled_stalls(prof.trace).notes),
-    }
-    return said
-
-
 def cupy() -> dict[str, Any]:
     import cupy as cp
 
@@ -251,6 +232,25 @@ def cupy() -> dict[str, Any]:
     return compared(prof.trace) | {"line": sampling_line(prof.trace)}
 
 
+def known() -> dict[str, Any]:
+    programs = {"cuda": CudaProgram(), "triton": TritonProgram()}
+    found = {name: measured(program) for name, program in programs.items()}
+    said: dict[str, Any] = {name: result for name, (result, _) in found.items()}
+    with wl.profile(stalls=True, launches=1) as prof:
+        programs["triton"].launch(20)
+    pages = prof.trace.meta.pc_samples["codes"]
+    said["quota of 1"] = {
+        "marked": sum(one["total"] for one in pages if not one["plain"]),
+        "plain": max(one["total"] for one in pages if one["plain"]),
+        "files": [one["file"] for one in pages if one["plain"]],
+        "notes": list(sampled_stalls(prof.trace).notes),
+    }
+    print(json.dumps(said), flush=True)
+    said["cupy"] = cupy()
+    print(json.dumps(said), flush=True)
+    return said | {"ncu": ncu([trace for _, trace in found.values()])}
+
+
 def once() -> dict[str, Any]:
     """What runs under Nsight Compute."""
     for program in (CudaProgram(), TritonProgram()):
@@ -259,9 +259,9 @@ def once() -> dict[str, Any]:
     return {}
 
 
-def ncu() -> dict[str, Any]:
+def ncu(traces: Sequence[wl.Trace]) -> dict[str, Any]:
+    """The stalls of the same regions by Nsight Compute."""
     said: dict[str, Any] = {}
-    traces = [measured(program)[1] for program in (CudaProgram(), TritonProgram())]
     tool, report = shutil.which("ncu"), OUT / "stalls.ncu-rep"
     if tool is None:
         return {"problem": "ncu is not on PATH"}
@@ -318,20 +318,11 @@ def overhead() -> dict[str, Any]:
         start = time.perf_counter()
         sampler.stop()
         seconds["end"].append(round(time.perf_counter() - start, 4))
-    sizes = {}
-    for size in (32, 64, 128, 256):
-        start = time.perf_counter()
-        sampler = PcSampler(lib, context, hardware_bytes=size << 20)
-        sizes[f"{size} MiB"] = round(time.perf_counter() - start, 4)
-        program.milliseconds(200)
-        found = sampler.stop()
-        sizes[f"{size} MiB samples"] = [found.total, found.dropped, found.overflows]
     return {
         "ms": {name: median(values) for name, values in times.items()},
         "all": times,
         "ratio": round(median(times["with"]) / median(times["without"]), 4),
         "seconds": seconds,
-        "buffers": sizes,
     }
 
 
@@ -345,18 +336,18 @@ def sustained() -> dict[str, Any]:
     program = CudaProgram()
     program.launch(20)
     said: dict[str, Any] = {"plain_ms": program.milliseconds(500)}
-    for period, control in ((11, True), (12, True), (13, True), (14, True), (13, False)):
-        sampler = PcSampler(libcupti.cupti(), current_context(), period=period, start_stop=control)
+    for period in (13, PERIOD):
+        sampler = PcSampler(libcupti.cupti(), current_context(), period=period)
         begin, cpu, reads, times = time.perf_counter(), time.process_time(), [], []
-        while time.perf_counter() - begin < 1.8:
+        while time.perf_counter() - begin < 3:
             times.append(program.milliseconds(500))
             reads.append(sampler.read())
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
         start = time.perf_counter()
         found = sampler.stop()
-        said[f"period {period} control {control}"] = {
+        said[f"period {period}"] = {
             "ms": median(times),
-            "reads": reads,
+            "reads": [one for one in reads if one],
             "seconds": round(seconds, 2),
             "cpu_seconds": round(cpu, 2),
             "stop_seconds": round(time.perf_counter() - start, 3),
@@ -373,7 +364,7 @@ def neighbours() -> dict[str, Any]:
     program = TritonProgram()
     program.launch(2)
     torch = program.torch
-    said: dict[str, Any] = {"before enable": attribute_now()}
+    said: dict[str, Any] = {}
     graph = torch.cuda.CUDAGraph()
     with wl.profile(stalls=True) as prof:
         with torch.cuda.graph(graph):
@@ -394,58 +385,65 @@ def neighbours() -> dict[str, Any]:
     print(json.dumps(said), flush=True)
     cu, first, second = ctypes.CDLL("libcuda.so.1"), current_context(), ctypes.c_void_p()
     cu.cuCtxCreate_v2(ctypes.byref(second), 0, 0)
-    lib = libcupti.cupti()
-    samplers = [PcSampler(lib, one) for one in (first, int(second.value or 0))]
+    sampler = PcSampler(libcupti.cupti(), first)
+    try:
+        PcSampler(libcupti.cupti(), int(second.value or 0)).stop()
+        said["second context"] = "sampled"
+    except wl.WarplensError as error:
+        said["second context"] = str(error)
     cu.cuCtxSetCurrent(ctypes.c_void_p(first))
     program.launch(50)
     torch.cuda.synchronize()
-    said["two contexts"] = [one.stop().total for one in samplers]
-    return said
-
-
-def attribute_now() -> str:
-    """What CUPTI answers to a look at the configuration before sampling is enabled."""
-    probe = object.__new__(PcSampler)
-    probe._lib, probe._context = libcupti.cupti(), current_context()
-    try:
-        return f"period {probe.attribute(Attribute.PERIOD)}"
-    except wl.WarplensError as error:
-        return str(error)
+    said["first context"] = sampler.stop().total
+    print(json.dumps(said), flush=True)
+    wl.profile(stalls=True).__enter__()
+    program.launch(3)
+    return said | {"left running": True}
 
 
 def proton() -> dict[str, Any]:
-    import triton.profiler as profiler
-
+    """Proton begins after a profile with samples has ended."""
+    said: dict[str, Any] = {}
     program = TritonProgram()
-    program.launch(2)
-    program.torch.cuda.synchronize()
-    said: dict[str, Any] = {"before": attribute_now()}
-    session = profiler.start(str(OUT / "proton"), backend="cupti")
     with wl.profile(stalls=True) as prof:
         program.launch(5)
-    profiler.finalize(session)
-    said["beside"] = sampling_line(prof.trace)
-    print(json.dumps(said), flush=True)
-    session = profiler.start(str(OUT / "proton"), backend="cupti", mode="pcsampling")
+    said["sampled"] = sampling_line(prof.trace)
+    return said | beside_proton(program, None)
+
+
+def proton_first() -> dict[str, Any]:
+    """Proton runs while a profile samples."""
+    return beside_proton(TritonProgram(), None)
+
+
+def proton_samples() -> dict[str, Any]:
+    """Proton samples itself."""
+    return beside_proton(TritonProgram(), "pcsampling")
+
+
+def beside_proton(program: CudaProgram, mode: str | None) -> dict[str, Any]:
+    import triton.profiler as profiler
+
     program.launch(2)
     program.torch.cuda.synchronize()
-    said["while it samples"] = attribute_now()
+    try:
+        session = profiler.start(str(OUT / "proton"), backend="cupti", mode=mode)
+    except RuntimeError as error:
+        return {"proton": str(error)}
+    program.launch(2)
+    with wl.profile(stalls=True) as prof:
+        program.launch(5)
+    said: dict[str, Any] = {"beside": sampling_line(prof.trace), "launches": len(prof.trace.launches)}
     print(json.dumps(said), flush=True)
+    program.launch(2)
+    program.torch.cuda.synchronize()
     profiler.finalize(session)
-    said["afterwards"] = attribute_now()
-    return said
-
-
-def unended() -> dict[str, Any]:
-    """A profile that the program never ends."""
-    program = CudaProgram()
-    wl.profile(stalls=True).__enter__()
-    program.launch(3)
-    return {"left": True}
+    (OUT / "proton.hatchet").unlink(missing_ok=True)
+    return said | {"finalized": True}
 
 
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
-    one.__name__: one for one in (cuda, triton, cupy, overhead, sustained, neighbours, proton, unended, ncu, once)
+    one.__name__: one for one in (known, overhead, sustained, neighbours, proton, proton_first, proton_samples, once)
 }
 OUT = Path()
 

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERY_BLOCK = 1 << 30
 PLACES = {
     "store=late": Weaving(store="late"),
+    "store=end": Weaving(store="end"),
     "store=spread": Weaving(store="spread"),
     "keep=0": Weaving(keep=0),
     "lean": Weaving(lean=True),
@@ -55,7 +56,7 @@ def cases() -> dict[str, tuple[Any, dict[str, Weaving], bool]]:
         found[kernel.label] = kernel, DEFAULT | (PLACES | SAMPLED if matrix else {}), False
     found["attention"] = attention_case(), DEFAULT | PLACES | SAMPLED, False
     for label, kernel in _automatic(Kernel).items():
-        found[label] = kernel, DEFAULT | {"store=spread": Weaving(store="spread")} | SAMPLED, True
+        found[label] = kernel, DEFAULT | PLACES, True
     return found
 
 

@@ -66,6 +66,8 @@ _FORMAT = "the list of formats names the function that writes each; it is import
 AGAINST_LAYERS = {
     ("warplens.trace.model", "warplens.analyse.findings"): _TRACE,
     ("warplens.trace.model", "warplens.analyse.known_facts"): _TRACE,
+    ("warplens.trace.model", "warplens.analyse.region_counters"): _TRACE,
+    ("warplens.trace.model", "warplens.analyse.sampled_stalls"): _TRACE,
     ("warplens.trace.model", "warplens.analyse.statistics"): _TRACE,
     ("warplens.trace.model", "warplens.analyse.time_shift"): _TRACE,
     ("warplens.trace.model", "warplens.export"): _TRACE,

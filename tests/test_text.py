@@ -11,9 +11,11 @@ import pytest
 
 import warplens as wl
 from tests.support.builders import Span, make_trace
+from tests.support.synthetic_capture import make_capture
 from tests.support.trace_processor import query
 from warplens.commands import main
 from warplens.errors import CaptureError, UsageError, WarplensError
+from warplens.record.capture import Device, write_capture
 from warplens.text import printable, spreadsheet_text
 
 EVIL = "\x1b]52;c;aGk=\x07\x9b2J\x7f\u202eabc\u2066\u200b\ufeff[bold]"
@@ -110,3 +112,33 @@ def test_a_report_embeds_only_files_below_the_working_directory_and_says_which(
     assert main(["report", str(path), "-o", "s.html", "--source", str(elsewhere)]) == 0
     assert "secret_of_elsewhere" in Path("s.html").read_text()
     assert str(elsewhere / "elsewhere.py") in capsys.readouterr().err
+
+
+def test_a_name_with_line_breaks_cannot_look_like_other_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\nwarplens: no findings\r\tx"
+    trace = make_trace([Span(name, 0, 100, kernel=f"k{name}"), Span("wait", 2, 80, kernel=f"k{name}")])
+    device = {"0": {"name": name, "sm_count": 4}}
+    path = wl.Trace(trace.spans, replace(trace.meta, devices=device)).save(tmp_path / "t.warplens")
+    shown = r"a\nwarplens: no findings\r\tx"
+    loaded = wl.load(path)
+    assert loaded.regions == [shown, "wait"]
+    assert loaded.kernels == [f"k{shown}"]
+    for arguments in (["info"], ["stats"], ["stats", "--tree"], ["findings"], ["view", "--terminal"]):
+        assert main([arguments[0], str(path), *arguments[1:]]) == 0
+        out = capsys.readouterr().out
+        assert not any(line.strip().startswith("warplens: no findings") for line in out.splitlines())
+    capture = replace(make_capture(8, blocks=1, warps=1, sms=1), device=Device(name))
+    launch = replace(capture.launches[0], kernel=name, regions={1: name, 2: "b", 3: "c", 4: "d"})
+    read = wl.load(write_capture(replace(capture, launches=[launch]), tmp_path / "c.wlcap"))
+    assert (read.kernels, read.regions[0]) == ([shown], shown)
+
+
+def test_an_error_about_a_file_whose_name_has_a_line_break_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", str(tmp_path / "a\nb.warplens")]) == 1
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert r"a\nb.warplens" in said

@@ -1,6 +1,6 @@
 """Measure and record the truth set, or score the findings on what was recorded.
 
-    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|3|4] [--only NAME ...] [--ncu] [--tar FILE]
+    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|3|4|5] [--only NAME ...] [--ncu] [--tar FILE]
     PYTHONPATH=src python -m benchmarks.truth --score FOLDER [FOLDER ...] [--page docs/results/answers.md]
 
 The first needs a GPU, torch, triton and CuPy; it takes about three minutes. It writes the traces of both versions with

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from benchmarks.truth.fifth_pairs import FIFTH
 from benchmarks.truth.fourth_pairs import FOURTH
 from benchmarks.truth.pairs import PAIRS
 from benchmarks.truth.second_pairs import SECOND, THIRD
 
-SETS = {"first": PAIRS, "second": SECOND, "third": THIRD, "fourth": FOURTH}
+SETS = {"first": PAIRS, "second": SECOND, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH}
 EVERY = tuple(pair for pairs in SETS.values() for pair in pairs)

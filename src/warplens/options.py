@@ -153,8 +153,10 @@ class Options:
             raise UsageError(f"{name}= and mode='aggregate' exclude each other: statistics do not say where a warp is")
         if self.launches is not None and self.launches < 1:
             raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
-        if self.mode == "aggregate" and (self.full == "ring" or self.buffer == "shared"):
-            raise UsageError("mode='aggregate' keeps statistics, no records: leave out full='ring' and buffer='shared'")
+        if self.mode == "aggregate" and self.buffer == "shared":
+            raise UsageError("mode='aggregate' keeps statistics in global memory: leave out buffer='shared'")
+        if self.mode == "aggregate" and self.full == "ring" and self.clock == "64":
+            raise UsageError("mode='aggregate' with full='ring' records 32-bit clocks: leave out clock='64'")
         if self.overhead is not None and not 0 < self.overhead < math.inf:
             raise UsageError(f"overhead={self.overhead}: must be above 0, such as 0.05 for 5 %; None sets no limit")
         if not 0 <= self.least_occupancy <= 1:

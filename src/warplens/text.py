@@ -16,6 +16,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the begin of a formula."""
 
 
+_BREAK_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\f": "\\f"}
+_BREAKS = re.compile("[\n\r\t\v\f]")
+
+
 def printable(text: str) -> str:
     """The text with `\\x1b` and the like for each character that would steer a terminal or hide from a reader."""
     return _UNSAFE.sub(lambda found: _escaped(found[0]), text)
@@ -24,6 +28,11 @@ def printable(text: str) -> str:
 def encodable(text: str) -> str:
     """The text with `\\udc80` for each lone surrogate, which no encoding of Unicode can write."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def one_line(name: str) -> str:
+    """An encodable name, with `\\n` and the like for line breaks, by which it could look like other output."""
+    return _BREAKS.sub(lambda found: _BREAK_ESCAPES[found[0]], encodable(name))
 
 
 def spreadsheet_text(text: str) -> str:

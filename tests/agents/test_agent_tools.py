@@ -163,3 +163,25 @@ def test_the_command_line_prints_the_packet(capsys: pytest.CaptureFixture[str]) 
     }  # fmt: skip
     assert main(["findings", trace, "--budget", "1500"]) == 2
     assert main(["findings", trace, "--json", "--budget", "10"]) == 2
+
+
+def test_links_to_nothing_are_not_listed(tmp_path: Path) -> None:
+    make_trace([Span("a", 0, 10)]).save(tmp_path / "t.warplens")
+    (tmp_path / "gone.warplens").symlink_to(tmp_path / "nothing.warplens")
+    (tmp_path / "loop.warplens").symlink_to(tmp_path / "loop.warplens")
+    found = Tools(Workspace(tmp_path)).list_traces()
+    assert [one["trace"] for one in found["traces"]] == ["t.warplens"]
+
+
+@pytest.mark.parametrize("name", ["x" * 6000, "gone/\0", "a\nb", "~"])
+def test_names_that_no_file_can_have_are_refused(name: str, tmp_path: Path) -> None:
+    tools = Tools(Workspace(tmp_path, tmp_path))
+    for call in (tools.list_kernels, tools.get_findings, tools.profile, tools.sensitivity):
+        with pytest.raises(WarplensError, match="there is no such trace|outside the folder|not a file in the folder"):
+            call(name)
+
+
+@pytest.mark.parametrize("cursor", ["9" * 5000, "-1", "x", "1e3", "99"])
+def test_a_cursor_of_no_answer_is_refused(cursor: str) -> None:
+    with pytest.raises(UsageError, match="pass the cursor of the last answer"):
+        page([1, 2, 3], cursor, 200)

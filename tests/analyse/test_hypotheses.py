@@ -221,8 +221,19 @@ def test_the_side_that_does_not_wait_is_too_slow() -> None:
     assert slow_producer.warps == (0,)
     slow_consumer = findings(kernel(pipeline(load=1000, work=3000, consumers=1)))[0]
     assert (slow_consumer.kind, slow_consumer.region) == ("slow consumer", "wait empty")
-    many = findings(kernel(pipeline(load=1000, work=3000, consumers=8)))
-    assert verdict(many, "slow consumer").verdict == "undecided", "that is how a compute-bound pipeline looks"
+    many = verdict(findings(kernel(pipeline(load=1000, work=3000, consumers=8))), "slow consumer")
+    assert (many.gain.low, many.confidence) == (0.0, "low"), "that is how a compute-bound pipeline looks"
+    assert "bound by arithmetic looks like this, too" in many.what
+
+
+def test_warps_that_a_role_leaves_idle_are_not_unmarked() -> None:
+    """Blocks of 16 warps, of which 5 have a role: the others have no track."""
+    trace = kernel(pipeline(load=3000, work=1000))
+    infos = [
+        replace(info, block=(512, 1, 1), busy_cycles=16 / 5 * 1.9 * 3e3 * 17 * 5 * SMS) for info in trace.meta.launches
+    ]
+    trace.meta = replace(trace.meta, launches=tuple(infos))
+    assert verdict(findings(trace), "unmarked time").verdict == "refuted"
 
 
 def test_a_tiny_kernel_is_all_launch() -> None:
@@ -271,3 +282,46 @@ def test_two_speeds_are_no_claim() -> None:
 def test_work_all_the_time_is_nothing_to_fix(warps: int) -> None:
     found = findings(kernel(loop({"mma": 4000}, warps=warps), registers=64, shared_bytes=0))
     assert [one.kind for one in found] == ["nothing to fix"]
+
+
+def test_lives_that_the_records_hardly_show_are_not_stated() -> None:
+    """All blocks live for 100 µs, and are marked for their last 1 to 9 µs."""
+    spans = [Span("end", 90_000, 9_000 if block < 4 else 1_000, block, 0, sm=block) for block in range(SMS)]
+    trace = kernel(spans)
+    infos = [replace(info, begin_ns=0, busy_ns=100_000 * SMS) for info in trace.meta.launches]
+    trace.meta = replace(trace.meta, launches=tuple(infos))
+    found = findings(trace)
+    assert "block_ns" not in found[0].evidence
+    imbalance = verdict(found, "block imbalance")
+    assert "first and last records show 1." in imbalance.what
+    whole = findings(kernel(spans))
+    assert "block_ns" in whole[0].evidence
+
+
+def test_blocks_that_all_run_at_once_but_unevenly_are_no_wave() -> None:
+    """Two blocks on most SMs, three on two of them, which take half as long again."""
+    spans = [
+        Span("dot", 0, 150_000 if block % SMS < 2 else 100_000, block, 0, sm=block % SMS)
+        for block in range(2 * SMS + 2)
+    ]
+    one = verdict(findings(kernel(spans)), "last wave")
+    assert one.what.startswith("Blocks do not divide evenly among the SMs: 266 on 132, at most 3 on one")
+    assert "a multiple of 132 blocks" in one.advice
+    assert "A grid of 396 equal blocks" in one.refuted_by
+
+
+def test_copies_and_what_is_nearly_always_slow_say_nothing_of_caches() -> None:
+    """A wait that is short once and long else; then the same for loads, in halves."""
+    for code, slow, wanted in (
+        ({"copies": 2}, 4, "refuted"),
+        ({"loads": 2}, 31, "refuted"),
+        ({"loads": 2}, 16, "undecided"),
+    ):
+        spans, at = [], 0
+        for turn in range(32):
+            lasts = 3_000 if turn < slow else 300
+            for warp in range(4):
+                spans += [Span("fetch", at, lasts, 0, warp), Span("use", at + lasts, 400, 0, warp)]
+            at += lasts + 400
+        made = kernel(spans, {"fetch": {"instructions": 9, **code}, "use": {"instructions": 9}})
+        assert verdict(findings(made), "cache misses").verdict == wanted

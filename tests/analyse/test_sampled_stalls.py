@@ -12,6 +12,7 @@ import pytest
 import warplens as wl
 from tests.support.sass_kernels import UNROLLED, code_of, needs_tools
 from tests.support.verified_trace import traced, verified
+from warplens.analyse.finding_text import evidence_text
 from warplens.analyse.findings import findings
 from warplens.analyse.region_counters import BY_ADDRESS, PC_SAMPLING, PLAIN_BY_LINE
 from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
@@ -142,6 +143,7 @@ def test_findings_about_a_region_carry_its_stalls() -> None:
     about = [one for one in (*found, *found.undecided, *found.refuted) if one.region == "load"]
     assert about
     for one in about:
+        assert evidence_text(one).startswith("stalled by long_scoreboard; stall share 90.0 %; ")
         assert (one.evidence["stalled_by"], one.evidence["stall_share"]) == ("long_scoreboard", 0.9)
         assert one.evidence["stall_source"] == f"{PC_SAMPLING}, {BY_ADDRESS}"
     assert all("stalled_by" not in one.evidence for one in (*plain, *plain.undecided, *plain.refuted))

@@ -162,6 +162,8 @@ def test_a_triton_kernel_gives_the_right_result(pair: Pair, triton_lab: Interpre
 
 def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab, tmp_path: Path, monkeypatch) -> None:
     from benchmarks.truth import (
+        fifth_cases,
+        fifth_kernels,
         fourth_cases,
         fourth_kernels,
         second_cases,
@@ -176,17 +178,17 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
     assert "wlt.region" not in Path(str(plain.__file__)).read_text()
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
-    for cases, module in ((third_cases, third_kernels), (fourth_cases, fourth_kernels)):
+    for cases, module in ((third_cases, third_kernels), (fourth_cases, fourth_kernels), (fifth_cases, fifth_kernels)):
         monkeypatch.setattr(cases, "kernels", without_marks(module, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)
 
 
-GLUON = ("row_sums", "matmul", "paged_sums", "smooth_sums")
+GLUON = ("row_sums", "matmul", "paged_sums", "smooth_sums", "cube_sums")
 
 
 def gluon_jobs() -> dict[str, Any]:
-    from benchmarks.truth import fourth_kernels as others
+    from benchmarks.truth import fifth_kernels, fourth_kernels
     from benchmarks.truth import gluon_kernels as kernels
     from tests.support.triton_examples import Job, descriptor
 
@@ -201,11 +203,13 @@ def gluon_jobs() -> dict[str, Any]:
         found[f"matmul {version}"] = Job(kernels.specialised_matmul, tiles, waits | tile, {"num_warps": 8})
         paged = {"pages": descriptor(32, 32), "after": "*i32", "table": "*i32", "y": "*fp32", "count": "i32"}
         chained = {"CHAINED": not repaired, "STAGES": 4, "num_warps": 4}
-        found[f"paged_sums {version}"] = Job(others.paged_sums, paged, chained, {"num_warps": 4})
+        found[f"paged_sums {version}"] = Job(fourth_kernels.paged_sums, paged, chained, {"num_warps": 4})
         warps = 16 if repaired else 4
         smooth = {"x": descriptor(64, 64), "y": "*fp32", "count": "i32"}
+        log = {"BY_LOG": not repaired, "STAGES": 4, "num_warps": 4}
+        found[f"cube_sums {version}"] = Job(fifth_kernels.cube_sums, smooth, log, {"num_warps": 4})
         found[f"smooth_sums {version}"] = Job(
-            others.smooth_sums, smooth, {"STAGES": 4, "num_warps": warps}, {"num_warps": warps}
+            fourth_kernels.smooth_sums, smooth, {"STAGES": 4, "num_warps": warps}, {"num_warps": warps}
         )
     return found
 

@@ -183,7 +183,7 @@ def test_a_run_is_small_and_warm_unless_told_otherwise(monkeypatch: pytest.Monke
         (["--overhead", "little"], "--overhead little: expected a share such as 5% or 0.05, or `any`"),
         (["--overhead", "0%"], "overhead=0.0: must be above 0"),
         (["--mode", "sum"], "mode='sum': allowed are 'trace' and 'aggregate'"),
-        (["--mode", "aggregate", "--full", "ring"], "mode='aggregate' keeps statistics, no records"),
+        (["--mode", "aggregate", "--full", "ring", "--clock", "64"], "full='ring' records 32-bit clocks"),
     ],
 )
 def test_wrong_selections_are_refused_before_anything_runs(

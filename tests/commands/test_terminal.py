@@ -177,3 +177,25 @@ def test_printed_statistics_are_an_aligned_table() -> None:
     assert head.split()[:4] == ["region", "count", "share", "mean"]
     assert len({len(line) for line in (head, *rows)}) == 1
     assert repr(made.stats(by="sm")).startswith("sm  region")
+
+
+def test_a_pipe_in_the_place_of_a_trace_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["info", str(tmp_path / "pipe")]) == 1
+    assert "is a pipe or a device; write its content to a file" in capsys.readouterr().err
+
+
+def test_a_current_folder_that_was_removed_is_named(trace: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"cd {shlex.quote(str(gone))} && rmdir ../gone && exec {shlex.quote(sys.executable)} -m warplens"
+    done = subprocess.run(
+        ["sh", "-c", f"{command} report {shlex.quote(trace)} -o r.html"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == "warplens: the current folder was removed; change to one that exists\n"
+
+
+def test_a_trace_is_no_report_of_nsight_compute(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", trace, "--ncu", trace, "-o", str(tmp_path / "r.html")]) == 2
+    assert "expected an Nsight Compute report that ends in .csv or .ncu-rep" in capsys.readouterr().err

@@ -126,7 +126,7 @@ def test_more_instructions_than_fit_are_fetched_at_once(monkeypatch: pytest.Monk
         library.sample(b"one", "k", 16 * at, wait=1)
     sampler = sampled(library)
     assert sampler.read() == 20
-    assert library.calls.count("GetData") == 3
+    assert library.calls.count("GetData") == 1 + 3
     assert sampler.samples.total == 20
 
 
@@ -148,7 +148,7 @@ def test_dropped_samples_and_full_buffers_are_counted() -> None:
         (35, "NVreg_RestrictProfilingToAdminUsers=0"),
         (40, "ERR_NVGPUCTRPERM"),
         (27, "does not support it"),
-        (26, "another profiler"),
+        (26, "another context or profiler"),
         (999, "CUPTI error 999)"),
     ],
 )
@@ -159,6 +159,18 @@ def test_what_is_refused_names_the_remedy(status: int, remedy: str) -> None:
     assert remedy in str(failure.value)
     assert "\n" not in str(failure.value)
     assert "Disable" not in library.calls
+
+
+def test_a_context_that_another_profiler_samples_is_left_alone() -> None:
+    library = FakeLibrary()
+    library.enabled.add(77)
+    library.attributes[cupti_structures.Attribute.START_STOP] = [1, 0, 0]
+    library.sample(b"its own", "k", 0, wait=1)
+    with pytest.raises(WarplensError, match="another profiler, such as Proton, is sampling this context"):
+        sampled(library)
+    assert library.enabled == {77}
+    assert len(library.records) == 1
+    assert not {"Enable", "Disable", "SetConfigurationAttribute"} & set(library.calls)
 
 
 @pytest.mark.parametrize("call", ["GetNumStallReasons", "SetConfigurationAttribute", "Start"])

@@ -133,3 +133,23 @@ def test_a_full_device_and_a_spent_budget_are_no_errors() -> None:
     lib = LateDriver(total=100)
     assert Arena(lib, stream=9, budget=1 << 30).take(256, 64, 1) is None  # type: ignore[arg-type]
     assert Arena(LateDriver(), stream=9, budget=100).take(256, 64, 1) is None  # type: ignore[arg-type]
+
+
+def test_ranges_of_two_slabs_are_never_neighbours(monkeypatch: Any) -> None:
+    """Neighbours are copied together, and a driver cannot copy from two slabs at once that it put side by side."""
+    monkeypatch.setattr(arena_file, "SLAB_BYTES", 1 << 12)
+    driver = LateDriver()
+    ends = [1 << 20]
+
+    def side_by_side(size: int) -> int:
+        ends.append(ends[-1] + size)
+        return ends[-2]
+
+    monkeypatch.setattr(driver, "allocate", side_by_side)
+    arena = Arena(driver, 7, 1 << 20)
+    taken = [arena.take(1 << 11, 1 << 9, 1) for _ in range(6)]
+    assert len(ends) > 3
+    found = [one for one in taken if one is not None]
+    assert len(found) == 6
+    inside = [one for one in found if one.address + one.size in ends]
+    assert not inside, "a copy could go on into the next slab"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -124,6 +125,18 @@ def test_samples_that_cannot_be_fetched_end_the_sampling(monkeypatch: pytest.Mon
     sampling.pause()
     assert {text.partition(" failed")[0] for _, text in notes} == {"not sampled: cuptiPCSamplingGetData"}
     assert len(sampling.result({}).problems) == 1
+
+
+def test_a_process_that_ends_early_ends_the_sampling_and_its_children_do_not(library: FakeLibrary) -> None:
+    sampling = StallSampling(Notes())
+    sampling.enter(CONTEXT)
+    child = os.fork()
+    if not child:
+        sampling._end()
+        os._exit(len(library.enabled))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    sampling._end()
+    assert library.enabled == set()
 
 
 def test_a_context_that_is_gone_is_no_error_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

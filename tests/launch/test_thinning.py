@@ -14,7 +14,7 @@ from warplens.launch.thinning import (
     densities,
     next_thinning,
     regions_to_omit,
-    sample_step,
+    sample_of,
 )
 from warplens.record.capture import Launch
 from warplens.record.layout import Kind
@@ -68,31 +68,33 @@ def test_regions_in_loops_go_before_short_ones_that_are_executed_once() -> None:
 def test_the_last_weaving_has_no_marks_in_loops() -> None:
     known = {"load": RegionDensity(64, 6400), "mma": RegionDensity(66, 9000), "store": RegionDensity(2, 10)}
     now = [(Thinning(17), 1.06)]
-    assert next_thinning(now, known, 0.05, 17) == Thinning(17, frozenset({"load"}))
-    assert next_thinning(now, known, 0.05, 17, last=True) == Thinning(17, frozenset({"load", "mma"}))
+    assert next_thinning(now, known, 0.05, Thinning(17)) == Thinning(17, frozenset({"load"}))
+    assert next_thinning(now, known, 0.05, Thinning(17), last=True) == Thinning(17, frozenset({"load", "mma"}))
 
 
 @pytest.mark.parametrize(
-    ("grid", "step"),
+    ("grid", "sample"),
     [
-        ((SAMPLE_BLOCKS - 1, 1, 1), 1),
-        ((SAMPLE_BLOCKS // 2, 2, 1), SAMPLE_STEPS[0]),
-        ((LARGE_LAUNCH // 4, 2, 2), SAMPLE_STEPS[1]),
+        ((SAMPLE_BLOCKS - 1, 1, 1), Thinning()),
+        ((SAMPLE_BLOCKS, 1, 1), Thinning(SAMPLE_STEPS[0], flat=True)),
+        ((SAMPLE_BLOCKS // 2, 2, 1), Thinning(SAMPLE_STEPS[0])),
+        ((LARGE_LAUNCH // 4, 2, 2), Thinning(SAMPLE_STEPS[1])),
+        ((1, 1, LARGE_LAUNCH), Thinning(SAMPLE_STEPS[1])),
     ],
 )
-def test_only_launches_of_many_blocks_are_sampled(grid: tuple[int, int, int], step: int) -> None:
-    assert sample_step(Selection(), grid) == step
-    assert sample_step(Selection(warps=(0,)), grid) == 1, "the user chose already"
+def test_only_launches_of_many_blocks_are_sampled(grid: tuple[int, int, int], sample: Thinning) -> None:
+    assert sample_of(Selection(), grid) == sample
+    assert not sample_of(Selection(warps=(0,)), grid), "the user chose already"
 
 
 def test_blocks_are_left_out_before_regions_and_come_back_if_that_did_not_help() -> None:
     known = {"a": RegionDensity(100, 100), "b": RegionDensity(10, 1000)}
     whole, sampled = Thinning(), Thinning(17)
-    assert next_thinning([(whole, 1.3)], known, 0.05, 17) == sampled
-    assert next_thinning([(whole, 1.3)], known, 0.05, 1) == Thinning(omitted=frozenset("a"))
-    assert next_thinning([(whole, 1.3), (sampled, 1.1)], known, 0.05, 17) == Thinning(17, frozenset("a"))
-    assert next_thinning([(whole, 1.1), (sampled, 1.3)], known, 0.05, 17) == Thinning(1, frozenset("a"))
-    assert next_thinning([(whole, 1.3)], {"b": known["b"]}, 0.05, 1) is None
+    assert next_thinning([(whole, 1.3)], known, 0.05, sampled) == sampled
+    assert next_thinning([(whole, 1.3)], known, 0.05, whole) == Thinning(omitted=frozenset("a"))
+    assert next_thinning([(whole, 1.3), (sampled, 1.1)], known, 0.05, sampled) == Thinning(17, frozenset("a"))
+    assert next_thinning([(whole, 1.1), (sampled, 1.3)], known, 0.05, sampled) == Thinning(1, frozenset("a"))
+    assert next_thinning([(whole, 1.3)], {"b": known["b"]}, 0.05, whole) is None
 
 
 def test_a_thinning_is_woven() -> None:
@@ -101,4 +103,6 @@ def test_a_thinning_is_woven() -> None:
     assert how.select.blocks[2] == 17
     assert how.plain_copy
     assert how.omit == ("a", "b")
+    assert not how.select.flat
+    assert Thinning(17, flat=True).of(Weaving()).select.flat
     assert Thinning().of(Weaving()) == Weaving()

@@ -17,7 +17,7 @@ from warplens.sass.cuda_tools import find_tool
 from warplens.sass.disassembly import disassemble
 from warplens.sass.machine_code import assemble_with_lines
 from warplens.sass.marked_lines import marked_lines
-from warplens.sass.region_verifier import verify_function
+from warplens.sass.region_verifier import verify_cubin, verify_function
 from warplens.sass.verified_regions import KernelVerification
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import Weaving
@@ -53,6 +53,33 @@ def test_the_same_loop_without_an_invariant_load_is_not_flagged() -> None:
     load = verify(moving)["load"]
     assert (load.flag, load.complete) == ("", 1.0)
     assert load.counts["load.global"] == 1
+
+
+def test_marks_of_a_warp_that_may_have_diverged_are_found() -> None:
+    """There a warp barrier of warplens's own comes between a mark and its clock read."""
+    diverging = UNROLLED.replace(
+        "\t// @warplens B load",
+        "\tsetp.gt.u32 %p2, %r2, %r3;\n\t@%p2 bra $M;\n\tadd.f32 %f2, %f2, %f2;\n$M:\n\t// @warplens B load",
+    )
+    woven = weave(diverging, how=Weaving(store="spread", aligned=True)).text
+    assert re.search(r"@warplens B load\n\s*bar\.warp\.sync", woven)
+    found = verify_cubin(assemble_with_lines(woven), "k", woven)
+    assert [(one.region, one.copies) for one in found.regions] == [("load", 1), ("math", 1)]
+    assert all(one.ranges for one in found.regions)
+    assert not any("WARPSYNC" in one.text for region in found.regions for one in region.moved)
+
+
+def test_a_warp_barrier_of_the_kernel_belongs_to_it() -> None:
+    """Two marks share a clock read, and the warp barrier after the second is the kernel's own."""
+    text = UNROLLED.replace("\t// @warplens B math\n", "\t// @warplens B math\n\tbar.warp.sync 0xffffffff;\n")
+    lines = marked_lines(weave(text, how=Weaving(store="now")).text, "k")
+    at = next(
+        number
+        for number, line in enumerate(weave(text, how=Weaving(store="now")).text.splitlines(), 1)
+        if "bar.warp.sync" in line
+    )
+    assert at not in lines.own
+    assert "math" in lines.owners(at)
 
 
 def test_copies_of_an_unrolled_loop_are_told_apart() -> None:

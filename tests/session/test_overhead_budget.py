@@ -127,7 +127,7 @@ def test_a_variant_inside_the_budget_keeps_all_marks(gpu: Device) -> None:
 def test_a_large_launch_above_the_budget_is_sampled_first(gpu: Device) -> None:
     program = Program(gpu, lambda thinning: 1.3 if thinning.step == 1 else 1.04, blocks=512)
     program.launch(4 * TRIAL_LAUNCHES)
-    assert program.woven == [Thinning(), Thinning(17)]
+    assert program.woven == [Thinning(), Thinning(17, flat=True)]
     launches, _ = program.session.collect()
     assert len(launches) == 2 * TRIAL_LAUNCHES, "those of the first weaving are dropped"
     (note,) = program.session.notes["k"]
@@ -145,11 +145,11 @@ def test_the_densest_region_of_a_small_launch_is_left_out(gpu: Device) -> None:
 
 
 def test_a_kernel_that_nothing_helps_is_woven_a_few_times_and_keeps_the_best(gpu: Device) -> None:
-    costs = {Thinning(): 1.5, Thinning(17): 1.2, Thinning(17, frozenset("a")): 1.4}
+    costs = {Thinning(): 1.5, Thinning(17, flat=True): 1.2, Thinning(17, frozenset("a"), flat=True): 1.4}
     program = Program(gpu, lambda thinning: costs[thinning], blocks=512)
     program.launch(20 * TRIAL_LAUNCHES)
     assert len(program.woven) <= MAX_WEAVINGS
-    assert program.variant.thinning == Thinning(17)
+    assert program.variant.thinning == Thinning(17, flat=True)
     (note,) = program.session.notes["k"]
     assert "1.20x now, still above the budget" in note
 
@@ -163,7 +163,7 @@ def test_a_program_of_few_launches_is_recorded_as_without_a_budget(gpu: Device) 
 def test_far_too_many_records_are_sampled_from_the_second_launch_on(gpu: Device) -> None:
     program = Program(gpu, lambda thinning: 1.5 if thinning.step == 1 else 1.01, blocks=512, records=40, lasts=4000)
     assert program.launch(3) == "RRR"
-    assert program.woven == [Thinning(), Thinning(17)]
+    assert program.woven == [Thinning(), Thinning(17, flat=True)]
     launches, _ = program.session.collect()
     assert len(launches) == 2
     assert launches[0].extra[OVERHEAD_BUDGET]["estimate"] > 1.2
@@ -180,7 +180,7 @@ def test_where_nothing_can_be_measured_the_estimate_decides(gpu: Device) -> None
     gpu.after = Everything()
     program = Program(gpu, lambda thinning: 1.5, blocks=512, records=10, lasts=4000)
     program.launch(2 * TIMED_LAUNCHES + 3)
-    assert program.woven == [Thinning(), Thinning(17)]
+    assert program.woven == [Thinning(), Thinning(17, flat=True)]
     assert program.variant.settled
     (note,) = program.session.notes["k"]
     assert "an estimated 1.1" in note
@@ -192,7 +192,7 @@ def test_nothing_waits_for_the_device(gpu: Device) -> None:
     assert program.launch(3 * TRIAL_LAUNCHES).endswith("P" * 2 * TRIAL_LAUNCHES)
     gpu.done = True
     assert program.launch(1) == "R"
-    assert program.woven == [Thinning(), Thinning(31)]
+    assert program.woven == [Thinning(), Thinning(31, flat=True)]
 
 
 @pytest.mark.parametrize("launches", [1, 3, 20])

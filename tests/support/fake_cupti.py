@@ -32,7 +32,7 @@ class FakeLibrary:
         self.failing, self.version = dict(failing or {}), version
         self.calls: list[str] = []
         self.enabled: set[int] = set()
-        self.attributes: dict[int, list[int]] = {Attribute.PERIOD: [10, 0, 0]}
+        self.attributes: dict[int, list[int]] = {Attribute.PERIOD: [11, 0, 0], Attribute.START_STOP: [0, 0, 0]}
         self.records: deque[tuple[int, str, int, dict[str, int]]] = deque()
         """What GetData returns: cubin, function, offset and samples by reason."""
         self.late: list[tuple[int, str, int, dict[str, int]]] = []

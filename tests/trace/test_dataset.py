@@ -12,7 +12,7 @@ import pytest
 import warplens as wl
 from tests.support.builders import Span, make_trace
 from tests.support.synthetic_dataset import write_dataset
-from warplens.errors import UsageError
+from warplens.errors import CaptureError, UsageError
 from warplens.trace import row_groups as layout
 from warplens.trace.dataset import Dataset, RowSelection
 from warplens.trace.io import open_part, save_rank
@@ -152,3 +152,18 @@ def test_a_dataset_knows_its_rows_and_launches_from_its_documents(job: Path) -> 
     assert opened.rows == len(whole)
     assert opened.meta == whole.meta
     assert not RowSelection.of(rank=None)
+
+
+def test_what_a_job_is_still_writing_is_no_part(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path / "d", 2, 100)
+    expected = wl.load(folder).spans
+    part = folder / "rank=0/part-0.parquet"
+    for name in ("_temporary/0/part-0.parquet", "rank=1/_tmp.parquet", ".hidden/part-0.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(part.read_bytes()[:100])
+    assert wl.load(folder).spans.equals(expected)
+    (folder / "copy").mkdir()
+    other = make_trace([Span("a", 0, 1)]).save(tmp_path / "a.warplens")
+    (folder / "copy/part-0.parquet").write_bytes(other.read_bytes())
+    with pytest.raises(CaptureError, match=r"copy/part-0.parquet and rank=0/part-0.parquet both hold launch 0"):
+        wl.load(folder)

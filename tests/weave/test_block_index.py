@@ -56,6 +56,10 @@ def test_listed_blocks_are_selected() -> None:
 
 def test_no_block_divides() -> None:
     """ptxas makes some twenty instructions of a division by a constant."""
-    lines = [*linear_index("%r1", "%r2", "%r3"), *selected_index(Selection(blocks=(8, 99, 17)), "%r4", "%r1", "%p1")]
+    lines = [
+        *linear_index(Selection(), "%r1", "%r2", "%r3"),
+        *selected_index(Selection(blocks=(8, 99, 17)), "%r4", "%r1", "%p1"),
+    ]
     assert not {"div", "rem"} & {part.split(".")[0] for line in lines for part in line.split()}
     assert sum(line.count(";") for line in lines) <= 9
+    assert linear_index(Selection(flat=True), "%r1", "%r2", "%r3") == ["mov.u32 %r1, %ctaid.x;"]

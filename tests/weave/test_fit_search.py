@@ -162,6 +162,11 @@ def test_candidates_that_are_sure_to_lose_are_not_tried() -> None:
     assert len(candidates_for(how, 64, far, marked_less=True)) == 2
     light = Candidate(Weaving(keep=0, constants=False, store="late"), 64)
     assert candidates_for(how, 64, spilled) == [Candidate(how), light], "no weaving saves 400 bytes"
+    assert candidates_for(how, 64, replace(spilled, spills=24)) == [Candidate(how), light], "nor 24"
+    assert len(candidates_for(how, 64, replace(spilled, spills=16))) == 3
+    near = Resources(registers=84)
+    assert len(candidates_for(how, 64, near)) == 3
+    assert candidates_for(how, 64, near, fits_fixed=lambda: True) == [Candidate(how)], "no loop has anything to give up"
 
 
 def test_a_weaving_is_found_again_by_its_name() -> None:
@@ -213,6 +218,8 @@ def test_the_order_of_candidates_of_the_other_front_ends() -> None:
     assert list(intercepted_candidates(now, 64, aligned=True)) == [
         Candidate(now), Candidate(fewer), Candidate(fewer, 64)
     ]  # fmt: skip
+    sums = Weaving(mode="aggregate")
+    assert all(candidate.how.aligned for candidate in intercepted_candidates(sums, 64, aligned=True))
     assert list(module_candidates(how)) == [
         Candidate(how), Candidate(Weaving(keep=0)), Candidate(Weaving(keep=0, join=False))
     ]  # fmt: skip

@@ -45,10 +45,9 @@ def test_two_bodies_record_and_compute_what_one_does(select: Selection, store: s
 
 def test_the_plain_copy_reads_no_clock() -> None:
     text = weave(KERNEL, how=Weaving(plain_copy=True, select=Selection(blocks=(0, 9, 4)))).text
-    woven, plain = text.split("$wl_plain_work:")
+    dispatch, plain, woven = re.split(r"@%wl_dp bra.uni \$wl_record_work;|\$wl_record_work:", text)
     assert "%clock" in woven
-    assert "@!%wl_dp bra.uni $wl_plain_work;" in woven
-    assert "%clock" not in plain
+    assert "%clock" not in dispatch + plain
     assert "%wl_" not in plain
     assert "st.global" in plain
 
@@ -56,7 +55,7 @@ def test_the_plain_copy_reads_no_clock() -> None:
 def test_the_plain_copy_is_that_of_the_module_without_automatic_marks() -> None:
     plain = re.sub(r"// @warplens [^\n]*", "", KERNEL).replace("ret;", "membar.cta; ret;")
     how = Weaving(plain_copy=True, select=Selection(blocks=(0, 9, 4)))
-    woven, copied = weave(KERNEL, how=how, plain=plain).text.split("$wl_plain_work:")
+    copied, woven = weave(KERNEL, how=how, plain=plain).text.split("$wl_record_work:")
     assert "membar.cta" in copied
     assert "membar.cta" not in woven
 
@@ -68,7 +67,7 @@ def test_real_kernels_assemble_with_two_bodies(path: Path, mode: str, tmp_path: 
     how = Weaving(plain_copy=True, mode=mode, select=Selection(blocks=(0, 1 << 30, 17)))
     marked = mark_ptx(plain, Auto.of(True, None, 256)).text
     text = weave(marked, how=how, buffer=SymbolBuffer(), plain=plain).text.rstrip("\0")
-    assert "$wl_plain_" in text
+    assert "$wl_record_" in text
     file = tmp_path / "k.ptx"
     file.write_text(text)
     arch = re.search(r"^\.target (\w+)", text, re.M)
@@ -89,7 +88,7 @@ def test_kernels_with_fixed_slots_have_a_plain_copy() -> None:
     text = re.sub(r"// @warplens \w (?!all\b)[^\n]*", "", KERNEL)
     how = Weaving(fixed=True, plain_copy=True, select=Selection(blocks=(1, 9, 2)))
     woven = weave(text, how=how)
-    assert "%clock" not in woven.text.split("$wl_plain_work:")[1]
+    assert "%clock" not in woven.text.split("$wl_record_work:")[0]
     tracks, out, _ = launch(woven, "work", 6, 64, [*GIVEN, "BUFFER"], out=384, select=how.select, parse=False)
     assert [header["block"] for header, _ in tracks] == [1, 1, 3, 3, 5, 5]
     assert (out == launch(weave(text), "work", 6, 64, [*GIVEN, "BUFFER"], out=384)[1]).all()

@@ -10,6 +10,7 @@ from warplens.errors import UsageError
 
 BUDGET = 2000
 MOST = 8000
+_DIGITS = 18
 
 
 def check_budget(budget: int) -> int:
@@ -23,7 +24,7 @@ def page(entries: Sequence[Any], cursor: str, budget: int) -> tuple[list[Any], s
     """As many entries as fit, from the cursor on, and the cursor of the rest; empty when nothing is left."""
     start = 0
     if cursor:
-        if not cursor.isdecimal() or int(cursor) >= len(entries):
+        if not cursor.isdecimal() or len(cursor) > _DIGITS or int(cursor) >= len(entries):
             raise UsageError(f"cursor={cursor!r}: pass the cursor of the last answer, or none for the first page")
         start = int(cursor)
     end, spent = start, 0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from warplens.agents.agent_tools import Tools
 from warplens.agents.workspace import Workspace
 from warplens.errors import WarplensError
-from warplens.text import printable
+from warplens.text import one_line, printable
 from warplens.version import __version__
 
 NEEDED = "the MCP server needs the package mcp: pip install 'warplens[mcp]'"
@@ -52,6 +52,6 @@ def _answering(tool: F, problem: type[Exception]) -> F:
         try:
             return tool(*arguments, **named)
         except WarplensError as error:
-            raise problem(printable(str(error))) from None
+            raise problem(printable(one_line(str(error)))) from None
 
     return call  # type: ignore[return-value]

@@ -32,7 +32,8 @@ class Workspace:
     def traces(self) -> Iterator[Path]:
         """Every trace below the root, the newest first."""
         found = [path for path in self.root.rglob("*") if path.suffix in SUFFIXES and self._inside(path, self.root)]
-        return iter(sorted(found, key=lambda path: -path.stat().st_mtime))
+        changed = {path: when for path in found if (when := _changed_at(path)) is not None}
+        return iter(sorted(changed, key=lambda path: -changed[path]))
 
     def name(self, path: Path) -> str:
         """How an agent calls a file: relative to the root."""
@@ -43,7 +44,7 @@ class Workspace:
         path = self.root / name
         if not self._inside(path, self.root):
             raise WarplensError(f"{name}: is outside the folder that was opened; list_traces names what is there")
-        if not path.exists():
+        if _changed_at(path) is None:
             raise WarplensError(f"{name}: there is no such trace; list_traces names what is there")
         return path.resolve()
 
@@ -66,7 +67,7 @@ class Workspace:
                 "folder, or run `warplens run` yourself"
             )
         path = self.run_in / script
-        if not self._inside(path, self.run_in) or not path.is_file():
+        if not self._inside(path, self.run_in) or _changed_at(path) is None or not path.is_file():
             raise WarplensError(f"{script}: is not a file in the folder that programs may run in")
         return path.resolve()
 
@@ -76,3 +77,11 @@ class Workspace:
             return path.resolve().is_relative_to(folder)
         except (OSError, ValueError, RuntimeError):
             return False
+
+
+def _changed_at(path: Path) -> float | None:
+    """When a file was changed; None where it is not there, as at the end of a link, or cannot be."""
+    try:
+        return path.stat().st_mtime
+    except (OSError, ValueError):
+        return None

@@ -31,6 +31,7 @@ from warplens.analyse.line_times import parse
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
+from warplens.analyse.ramp import RAMP
 from warplens.analyse.region_cells import region_mask
 from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
@@ -43,6 +44,7 @@ from warplens.trace.schema import LIFE, LaunchInfo
 
 T = TypeVar("T")
 _MOST_UNMARKED = 0.55
+_SHOWN = 0.5
 
 
 class Evidence:
@@ -104,8 +106,16 @@ class Evidence:
 
     @cached_property
     def common(self) -> dict[str, Number]:
-        """Evidence that goes with every finding: the kernel's time over launches and its blocks' over blocks."""
-        return {"kernel_ns": spread(self.durations_ns, "launches"), "block_ns": spread(self.block_ns, "blocks")}
+        """Evidence that goes with every finding: the kernel's time over launches and its blocks' over blocks, unless
+        these live much longer than their records show."""
+        kernel: dict[str, Number] = {"kernel_ns": spread(self.durations_ns, "launches")}
+        return kernel | ({"block_ns": spread(self.block_ns, "blocks")} if self.shown_life >= _SHOWN else {})
+
+    @cached_property
+    def shown_life(self) -> float:
+        """The share of the blocks' lives between their first and last record; 1 where all lives are known."""
+        known = any(self.lives.launches[at].known_blocks > self.lives.launches[at].blocks for at in self.launches)
+        return 1.0 if known else 1 - self.of(RAMP).unmarked
 
     @cached_property
     def cost(self) -> float | None:

@@ -18,6 +18,9 @@ _SHARES = (
     "idle",
     "fetch_without",
     "work_without",
+    "without_work",
+    "purity",
+    "complete",
     "_wait",
 )
 

@@ -148,7 +148,9 @@ def _with_stalls(one: Finding, counters: Sequence[RegionCounters]) -> Finding:
     """A finding about a region, with what its warps were stalled by where that was sampled; so are its consequences."""
     below = tuple(_with_stalls(each, counters) for each in one.consequences)
     found = next((each.evidence for each in counters if one.is_about(each.kernel, each.region)), {})
-    return replace(one, evidence={**one.evidence, **found}, consequences=below) if found or below else one
+    # The reason comes first, because views show only the first numbers.
+    first: dict[str, Any] = {name: found[name] for name in ("stalled_by", "stall_share") if name in found}
+    return replace(one, evidence={**first, **one.evidence, **found}, consequences=below) if found or below else one
 
 
 def _judge(evidence: Evidence) -> list[Finding]:

@@ -70,7 +70,10 @@ def _curve(lives: Lifetimes, at: int) -> np.ndarray[tuple[int], np.dtype[np.floa
         used = max(len(np.unique(blocks.sm)), 1)
         return np.asarray(warps * np.diff(until(blocks.begin) - until(blocks.end)) / step / used)
     used = max(len(np.unique(lives.sm[mine])), 1)
-    return np.asarray(np.diff(until(lives.begin_ns[mine]) - until(lives.finish_ns[mine])) / step / used)
+    # Warps live longer than their first and last records show.
+    shown = float((lives.finish - lives.begin)[mine].sum())
+    longer = max(launch.info.busy_cycles / max(shown, 1.0), 1.0) if launch.info else 1.0
+    return np.asarray(longer * np.diff(until(lives.begin_ns[mine]) - until(lives.finish_ns[mine])) / step / used)
 
 
 def _known(lives: Lifetimes, at: int) -> tuple[int, Occupancy | None]:

@@ -95,6 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_stdout()  # a closed pager is not a failure
         return 0
     except OSError as error:
+        if _is_folder_gone():
+            _print_error("warplens: the current folder was removed; change to one that exists")
+            return 1
         if error.filename is None:  # writing to stdout failed
             _discard_stdout()
         _print_error(f"warplens: {error.filename or 'standard output'}: {error.strerror or error}")
@@ -102,6 +105,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         _print_error("warplens: out of memory; select part of the trace, or use a machine with more memory")
         return 1
+
+
+def _is_folder_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _open_closed_streams() -> None:
@@ -144,7 +155,7 @@ def _suggest_option(option: str, ctx: click.Context | None) -> str:
 
 def _print_error(line: str) -> None:
     try:
-        click.echo(printable(line), with_ascii_fallback(sys.stderr))
+        click.echo(printable(line.replace("\n", "\\n")), with_ascii_fallback(sys.stderr))
     except (OSError, ValueError):
         _discard(sys.stderr)  # nobody reads it: the exit code says it all
 

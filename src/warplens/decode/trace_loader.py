@@ -30,6 +30,8 @@ def load(
         return Dataset.open(source).select(selection) if selection else io.read(source)
     if not source.exists():
         raise CaptureError(source, "file", "does not exist", f"check the path{_similar_names(source)}")
+    if not source.is_file():
+        raise CaptureError(source, "file", "is a pipe or a device", "write its content to a file, and name that")
     try:
         captured = is_capture(source)
     except OSError as error:

@@ -44,7 +44,7 @@ def _remedy(status: int) -> str:
     if status in _NOT_SUPPORTED:
         return "this GPU, driver or virtual machine does not support it"
     if status in _BUSY:
-        return "another profiler (Proton, torch.profiler, ncu) may be using the GPU's sampling unit"
+        return "another context or profiler (Proton, ncu) may be using the GPU's sampling unit"
     return ""
 
 

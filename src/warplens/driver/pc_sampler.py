@@ -17,6 +17,7 @@ from warplens.driver.cupti_structures import (
     DataParams,
     LineParams,
     ReasonParams,
+    SamplingData,
     used_size,
 )
 from warplens.driver.libcupti import Cupti, CuptiError
@@ -25,8 +26,11 @@ from warplens.errors import WarplensError
 
 OLDEST_VERSION = 22
 """CUDA 12.4, whose records have one more field."""
-PERIOD = 13
-"""Base-2 logarithm of the cycles between two samples of an SM."""
+PERIOD = 14
+"""Base-2 logarithm of the cycles between two samples of an SM. With a shorter period, the SMs of a large GPU take more
+samples than CUPTI decodes, so that a program that runs for seconds would lose most of them."""
+HOST_BYTES = 128 << 20
+"""Pinned memory in which samples wait to be decoded. CUPTI's default is 512 MiB, which takes long to allocate."""
 CONTINUOUS = 1
 """The collection mode in which kernels are not serialised."""
 _NAME_BYTES = 128
@@ -64,28 +68,19 @@ def source_line(lib: Cupti, cubin: bytes, function: str, offset: int) -> tuple[s
 class PcSampler:
     """Samples one context from its making until `stop`. The cycles between two samples are 2 to the `period`."""
 
-    def __init__(
-        self,
-        lib: Cupti,
-        context: int,
-        *,
-        period: int = PERIOD,
-        hardware_bytes: int | None = None,
-        mode: int = CONTINUOUS,
-        start_stop: bool = True,
-        sleep_ms: int | None = None,
-    ) -> None:
+    def __init__(self, lib: Cupti, context: int, *, period: int = PERIOD) -> None:
         if lib.version < OLDEST_VERSION:
             raise WarplensError(f"{lib.path} is too old: samples need that of CUDA 12.4 or newer")
-        self._lib, self._context, self._start_stop = lib, context, start_stop
+        self._lib, self._context = lib, context
         self.samples, self.period = PcSamples(), 1 << period
+        if self._has_another():
+            raise WarplensError("another profiler, such as Proton, is sampling this context")
         self._call("Enable")
         try:
             self.reasons = self._stall_reasons()
-            self._read, self._last = SampleBuffer(self.reasons), SampleBuffer(self.reasons)
-            self._configure(period, hardware_bytes, mode, sleep_ms)
-            if start_stop:
-                self._call("Start")
+            self._fetched, self._last = SampleBuffer(self.reasons), SampleBuffer(self.reasons)
+            self._configure(period)
+            self._call("Start")
         except BaseException:
             with suppress(CuptiError):
                 self._call("Disable")
@@ -95,17 +90,25 @@ class PcSampler:
         params = ContextParams(used_size(ContextParams), None, self._context)
         self._lib.call(f"cuptiPCSampling{name}", byref(params))
 
-    def _configure(self, period: int, hardware_bytes: int | None, mode: int, sleep_ms: int | None) -> None:
+    def _has_another(self) -> bool:
+        """Whether sampling is enabled already. CUPTI would let us enable it again, and end both with one of them."""
+        nothing = SamplingData(ctypes.sizeof(SamplingData), 0)
+        try:
+            self._get_data(ctypes.addressof(nothing))
+            return bool(self._attribute(Attribute.START_STOP))
+        except CuptiError:
+            return False
+
+    def _configure(self, period: int) -> None:
         self._chosen = (c_uint32 * len(self.reasons))(*self.reasons)
         words: list[tuple[int, tuple[int, ...]]] = [
             (Attribute.REASONS, (len(self.reasons), ctypes.addressof(self._chosen))),
             (Attribute.PERIOD, (period,)),
-            (Attribute.MODE, (mode,)),
-            (Attribute.START_STOP, (int(self._start_stop),)),
+            (Attribute.MODE, (CONTINUOUS,)),
+            (Attribute.START_STOP, (1,)),
+            (Attribute.HARDWARE, (HOST_BYTES,)),
             (Attribute.BUFFER, (self._last.address,)),
         ]
-        for attribute, value in ((Attribute.HARDWARE, hardware_bytes), (Attribute.SLEEP, sleep_ms)):
-            words += [(attribute, (value,))] if value is not None else []
         infos = (ConfigurationInfo * len(words))()
         for info, (attribute, values) in zip(infos, words, strict=True):
             info.attribute = attribute
@@ -117,8 +120,7 @@ class PcSampler:
         params.count, params.infos = len(infos), ctypes.addressof(infos)
         self._lib.call(f"cuptiPCSampling{verb}ConfigurationAttribute", byref(params))
 
-    def attribute(self, number: int) -> int:
-        """What an attribute is set to."""
+    def _attribute(self, number: int) -> int:
         infos = (ConfigurationInfo * 1)()
         infos[0].attribute = number
         self._configuration("Get", infos)
@@ -147,25 +149,27 @@ class PcSampler:
     def read(self) -> int:
         """Add what CUPTI has by now; return the number of records. It does not wait for the GPU."""
         found, more = 0, True
-        data = self._read.data
-        params = DataParams(used_size(DataParams), None, self._context, self._read.address)
+        data = self._fetched.data
         while more:
             try:
-                self._lib.call("cuptiPCSamplingGetData", byref(params))
+                self._get_data(self._fetched.address)
             except CuptiError as error:
                 if error.status != _OUT_OF_MEMORY:
                     raise
                 data.full = 1
             more = data.records > 0 and data.remaining > 0
-            found += self._read.move_to(self.samples)
+            found += self._fetched.move_to(self.samples)
         return found
+
+    def _get_data(self, address: int) -> None:
+        params = DataParams(used_size(DataParams), None, self._context, address)
+        self._lib.call("cuptiPCSamplingGetData", byref(params))
 
     def stop(self) -> PcSamples:
         """End sampling and return all that was sampled."""
         try:
-            if self._start_stop:
-                self._call("Stop")
-                self._last.move_to(self.samples)
+            self._call("Stop")
+            self._last.move_to(self.samples)
             self.read()
         finally:
             try:

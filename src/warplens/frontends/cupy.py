@@ -75,12 +75,15 @@ def _classes() -> tuple[Any, Any]:
         __slots__ = ("done", "done_block", "done_grid", "done_shared", "kernel", "known", "launches", "plain")
 
         def __init__(self, launches: Interceptor, plain: Any, symbol: str, made: Mapping[str, Any]) -> None:
-            self.plain, self.ptr, self.module = plain, plain.ptr, plain.module
+            self.plain, self.ptr, self.module = plain, plain.ptr, plain.module  # type: ignore[misc]
             self.launches = launches
             self.kernel = PlainKernel(symbol, plain.ptr, functools.partial(_ptx, symbol, made))
             self.known: dict[Any, KnownLaunch] = {}
-            self.done_grid = self.done_block = self.done_shared = self.done = None
-            """The shape and the variant of the latest launch of which nothing more is recorded."""
+            # The variant and the shape of the latest launch of which nothing more is recorded.
+            self.done: Any = None
+            self.done_grid: Any = None
+            self.done_block: Any = None
+            self.done_shared: Any = None
 
         def __call__(
             self,
@@ -104,7 +107,7 @@ def _classes() -> tuple[Any, Any]:
                 known, form = None, None
             if known is not None:
                 if known.variant.closed:
-                    self.done, self.done_grid, self.done_block, self.done_shared = known.variant, *form
+                    self.done, (self.done_grid, self.done_block, self.done_shared) = known.variant, form
                     known.variant.launches += 1
                     self.plain(grid, block, args, shared_mem, stream, enable_cooperative_groups)
                     return

@@ -14,6 +14,9 @@ SLAB_BYTES = 64 << 20
 """The least that is taken from the driver at once."""
 _LARGE_SLAB_BYTES = 256 << 20
 """A program that goes on recording gets slabs of up to this size, so that the driver is asked less often."""
+_APART = 512
+"""Unused bytes behind each slab. The driver may put two slabs side by side, and one copy cannot read from both: without
+these bytes, launches at the end of one slab and at the start of the next would be copied together."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class Arena:
         else:
             return None
         try:
-            address = self.lib.allocate(slab_size)
+            address = self.lib.allocate(slab_size + _APART)
         except WarplensError:
             return None
         self.lib.clear(address, slab_size, self.stream)

@@ -66,7 +66,7 @@ class OverheadBudget:
     def _sample_if_above(self, variant: Variant, limit: float) -> None:
         """Record some blocks only, if that is possible and the estimated slowdown of the newest launch is above a
         limit."""
-        if variant.sample_step == 1 or variant.thinning or not variant.trial_recorded:
+        if not variant.sample or variant.thinning or not variant.trial_recorded:
             return
         if variant.newest is None:
             self._buffers.land_finished()
@@ -75,7 +75,7 @@ class OverheadBudget:
         estimate = estimate_slowdown(headers_of(variant.newest))
         if estimate is not None and estimate > limit:
             variant.estimate = estimate
-            self._weave_again(variant, Thinning(variant.sample_step))
+            self._weave_again(variant, variant.sample)
 
     def _decide(self, variant: Variant, slowdown: float) -> None:
         limit = 1 + MARGIN * self.share
@@ -89,7 +89,7 @@ class OverheadBudget:
             assert variant.newest is not None
             known = densities(variant.newest)
             last = len(variant.tried) == MAX_WEAVINGS - 1
-            following = next_thinning(variant.tried, known, self.share, variant.sample_step, last=last)
+            following = next_thinning(variant.tried, known, self.share, variant.sample, last=last)
         if following is not None:
             self._weave_again(variant, following)
             return

@@ -6,6 +6,7 @@ Nothing of it may reach the program: what goes wrong ends the sampling of that c
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,6 +56,7 @@ class StallSampling:
         self._samples: list[PcSamples] = []
         self._problems: dict[str, None] = {}
         self._period = 0
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
     def enter(self, context: int) -> None:
@@ -82,6 +84,8 @@ class StallSampling:
 
     def pause(self, *, wait: bool = True) -> None:
         """End sampling for now. With `wait`, kernels that still run are sampled to their end."""
+        if os.getpid() != self._process:
+            return  # what a forked child inherited is its parent's to end
         atexit.unregister(self._end)
         with self._lock:
             for context, sampled in self._contexts.items():

@@ -41,10 +41,12 @@ SAFETY = 0.8
 
 @dataclass(frozen=True)
 class Thinning:
-    """What a weaving leaves out: `step` records every n-th block, `omitted` regions have no marks."""
+    """What a weaving leaves out: `step` records every n-th block, `omitted` regions have no marks. With `flat`, it is
+    only launched with grids of one row, so that its blocks find their index in one instruction."""
 
     step: int = 1
     omitted: frozenset[str] = frozenset()
+    flat: bool = False
 
     def __bool__(self) -> bool:
         return self.step > 1 or bool(self.omitted)
@@ -52,7 +54,7 @@ class Thinning:
     def of(self, how: Weaving) -> Weaving:
         """The weaving with this left out."""
         if self.step > 1:
-            select = replace(how.select, blocks=(self.step // 2, EVERY_BLOCK, self.step))
+            select = replace(how.select, blocks=(self.step // 2, EVERY_BLOCK, self.step), flat=self.flat)
             how = replace(how, select=select, plain_copy=True)
         return replace(how, omit=(*how.omit, *sorted(self.omitted)))
 
@@ -79,12 +81,12 @@ class RegionDensity:
         return self.cycles / self.records if self.records else math.inf
 
 
-def sample_step(how: Selection, grid: Dim3) -> int:
-    """Every how many blocks of a launch are recorded when it is sampled; 1 if it cannot be."""
+def sample_of(how: Selection, grid: Dim3) -> Thinning:
+    """What is left out of a launch when its blocks are sampled; nothing if they cannot be."""
     blocks = math.prod(grid)
     if how != Selection() or blocks < SAMPLE_BLOCKS:
-        return 1
-    return SAMPLE_STEPS[blocks >= LARGE_LAUNCH]
+        return ALL_MARKS
+    return Thinning(SAMPLE_STEPS[blocks >= LARGE_LAUNCH], flat=grid[1] == grid[2] == 1)
 
 
 def densities(launch: Launch) -> dict[str, RegionDensity]:
@@ -171,7 +173,7 @@ def next_thinning(
     tried: Sequence[tuple[Thinning, float]],
     known: Mapping[str, RegionDensity],
     budget: float,
-    step: int,
+    sample: Thinning,
     *,
     last: bool = False,
 ) -> Thinning | None:
@@ -181,8 +183,8 @@ def next_thinning(
     are recorded again, with fewer regions. The `last` weaving that may be tried has no marks in loops.
     """
     now, slowdown = tried[-1]
-    if now.step == 1 and step > 1 and all(one.step == 1 for one, _ in tried):
-        return replace(now, step=step)
+    if sample and all(one.step == 1 for one, _ in tried):
+        return replace(sample, omitted=now.omitted)
     first, at_first = tried[0]
     if now.step > 1 and not now.omitted and slowdown >= at_first and first.step == 1:
         now, slowdown = first, at_first

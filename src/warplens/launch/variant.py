@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from warplens.launch.lent_launch import LentLaunch
-from warplens.launch.thinning import Thinning
+from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.options import COLD, Options
 from warplens.record.capture import Dim3, Launch
 
@@ -52,9 +52,9 @@ class Variant:
     """Slots that the busiest track of a launch wrote, once one has come home."""
     room: tuple[object, int, int] | None = None
     """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
-    sample_step: int = 1
-    """Every how many blocks are recorded if the overhead budget samples the launch; 1 if it cannot."""
-    thinning: Thinning = field(default_factory=Thinning)
+    sample: Thinning = ALL_MARKS
+    """What is left out if the overhead budget samples the blocks; nothing if it cannot."""
+    thinning: Thinning = ALL_MARKS
     """What the overhead budget left out."""
     generation: int = 0
     """How often it was woven anew."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, NoReturn
 from warplens.auto.rules import MOST_MARKS
 from warplens.calibrate.record_cost import with_estimates
 from warplens.decode import decode
+from warplens.decode.last_records import last_records
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.formats import FORMATS
@@ -64,6 +65,7 @@ class Profile(Session):
         self._recorder: Recorder | None = None
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
+        self._last_records: Trace | None = None
         self._process = os.getpid()
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
@@ -84,6 +86,20 @@ class Profile(Session):
         if self._trace is None:
             raise WarplensError("the trace is not there yet: it is made when the `with wl.profile(...)` block ends")
         return self._trace
+
+    @property
+    def last_records(self) -> Trace:
+        """With mode="aggregate" and full="ring": the latest records of each warp, once the block has ended."""
+        if self._last_records is None:
+            raise WarplensError(
+                'there are no last records: wl.profile(..., mode="aggregate", full="ring") has them when its block ends'
+            )
+        return self._last_records
+
+    @property
+    def has_last_records(self) -> bool:
+        """Whether the block has ended and warps kept their latest records."""
+        return self._last_records is not None
 
     @property
     def has_trace(self) -> bool:
@@ -218,11 +234,16 @@ class Profile(Session):
             pc_samples={} if self.run.stalls is None else self.run.stalls.result(self.run.codes).to_json(),
             rank_notes={} if self._rank_watch is None else {str(self.rank): self._rank_watch.notes().to_json()},
         )
+        rings = last_records(launches)
+        if rings:
+            self._last_records = decode(Capture(rings, device=self.device, rank=self.rank))
         verify = verifier(self.run.codes, launches)
         if is_wanted(self.options.verify):
             self._trace.verifier = verify
         if self.path is not None and len(self._trace):
             self._save(self._trace, self.path)
+        if self.path is not None and self._last_records is not None:
+            self._save(self._last_records, last_records_path(self.path))
         if problems and not launches:
             raise WarplensError("; ".join(problems))
         for text in [*problems, *explain_losses(launches, self._trace)]:
@@ -272,6 +293,11 @@ class Profile(Session):
             f"{names} ran but recorded nothing: no mark was reached by lane 0 of a recorded warp; "
             "check warps=, blocks= and sms=, and that the marked code runs"
         )
+
+
+def last_records_path(path: Path) -> Path:
+    """Where the last records beside the statistics in `path` are written."""
+    return path.with_name(f"{path.stem}.last{path.suffix}")
 
 
 def _say(text: object) -> None:

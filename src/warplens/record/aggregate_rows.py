@@ -1,6 +1,7 @@
 """What a warp keeps in `mode="aggregate"`: one row per region and path of enclosing regions, instead of records.
 
-A row takes the place of slots in the track: first come the statistics of all rows, then the histograms of spans.
+A row takes the place of slots in the track: first come the statistics of all rows, then the histograms of spans. With
+full='ring', a slot with the number of records and the latest of them follow.
 
     statistics   32 bytes: the sum of the durations (u64), the complement of the shortest one and the longest one, as
                  two u32 with a 32-bit clock, as two u64 with a 64-bit clock. Instants only count, in place of the sum.
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.record.layout import LIFETIME_BITS, MAX_REGION, SLOT_BYTES
+from warplens.record.layout import LIFETIME_BITS, MAX_REGION, MAX_SLOTS, SLOT_BYTES
 
 AGGREGATE = "aggregate"
 """Key in a launch's `extra`: its rows."""
@@ -44,10 +45,11 @@ class AggregateRow:
 
 @dataclass(frozen=True)
 class AggregateLayout:
-    """The rows of a kernel, and whether its durations have 64 bits."""
+    """The rows of a kernel, whether its durations have 64 bits, and the slots of its ring: a power of two, or none."""
 
     rows: tuple[AggregateRow, ...]
     wide: bool = False
+    ring: int = 0
 
     @property
     def spans(self) -> list[int]:
@@ -56,7 +58,12 @@ class AggregateLayout:
     @property
     def slots(self) -> int:
         """The slots of a track."""
-        return (STATISTICS_BYTES * len(self.rows) + HISTOGRAM_BYTES * len(self.spans)) // SLOT_BYTES
+        return self.ring_at // SLOT_BYTES + (1 + self.ring if self.ring else 0)
+
+    @property
+    def ring_at(self) -> int:
+        """Bytes from a track's first slot to the number of records in its ring, which comes next."""
+        return STATISTICS_BYTES * len(self.rows) + HISTOGRAM_BYTES * len(self.spans)
 
     def statistics_at(self, row: int) -> int:
         """Bytes from a track's first slot to the statistics of a row."""
@@ -67,7 +74,8 @@ class AggregateLayout:
         return STATISTICS_BYTES * len(self.rows) + HISTOGRAM_BYTES * self.spans.index(row)
 
     def describe(self) -> dict[str, Any]:
-        return {"wide": self.wide, "rows": [[row.region, row.parent, row.kind] for row in self.rows]}
+        rows = [[row.region, row.parent, row.kind] for row in self.rows]
+        return {"wide": self.wide, "rows": rows, **({"ring": self.ring} if self.ring else {})}
 
     @staticmethod
     def restore(document: Mapping[str, Any]) -> AggregateLayout:
@@ -76,7 +84,7 @@ class AggregateLayout:
         try:
             for region, parent, kind in document["rows"]:
                 rows.append(AggregateRow(int(region), int(parent), str(kind)))
-            wide = bool(document["wide"])
+            wide, ring = bool(document["wide"]), int(document.get("ring", 0))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"no list of rows ({error!r})") from None
         for number, row in enumerate(rows):
@@ -84,7 +92,9 @@ class AggregateLayout:
                 raise ValueError(f"row {number} is region {row.region}, a {row.kind!r} inside row {row.parent}")
         if len(rows) > MAX_ROWS:
             raise ValueError(f"{len(rows)} rows, at most {MAX_ROWS} are possible")
-        return AggregateLayout(tuple(rows), wide)
+        if not 0 <= ring <= MAX_SLOTS or ring & (ring - 1):
+            raise ValueError(f"a ring of {ring} slots, which is no power of two")
+        return AggregateLayout(tuple(rows), wide, ring)
 
 
 @dataclass(frozen=True)

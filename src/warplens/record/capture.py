@@ -31,7 +31,7 @@ from warplens.record.layout import (
     SLOT_BYTES,
     track_stride,
 )
-from warplens.text import encodable
+from warplens.text import encodable, one_line
 
 MAGIC = b"WLCAP\x00\r\n"
 VERSION = 1
@@ -298,10 +298,10 @@ def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) 
 def _launch(path: str | os.PathLike[str], entry: dict[str, Any], raw: Bytes) -> Launch:
     try:
         return Launch(
-            kernel=encodable(str(entry["kernel"])),
+            kernel=one_line(str(entry["kernel"])),
             grid=_dim3(entry["grid"]),
             block=_dim3(entry["block"]),
-            regions={int(k): encodable(str(v)) for k, v in entry["regions"].items()},
+            regions={int(k): one_line(str(v)) for k, v in entry["regions"].items()},
             capacity=int(entry["capacity"]),
             raw=raw,
             full=entry["full"],
@@ -341,7 +341,7 @@ def _device(document: Mapping[str, Any]) -> Device:
     given: dict[str, Any] = {name: type(usual[name])(document[name]) for name in usual if name in document}
     for name in ("name", "capability", "driver"):
         if name in given:
-            given[name] = encodable(given[name])
+            given[name] = one_line(given[name])
     made = Device(**given)
     if not (0 <= made.index <= MAX_SM and 0 <= made.sm_count <= MAX_BLOCK and 0 <= made.clock_mhz <= _FASTEST_MHZ):
         raise ValueError(f"device {made.index} of {made.sm_count} SMs at {made.clock_mhz} MHz")

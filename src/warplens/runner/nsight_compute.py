@@ -96,6 +96,7 @@ def read_source_pages(path: str | os.PathLike[str]) -> list[SourcePage]:
         raise WarplensError(f"{source}: no such file; expected an Nsight Compute report (.csv or .ncu-rep)")
     if source.suffix == ".csv":
         return parse_source_pages(source.read_text(errors="replace"), str(source))
+    _check_suffix(source)
     pages = parse_source_pages(_page(source, "source", "--print-source", "sass"), str(source))
     try:
         pages += parse_source_pages(_page(source, "source", "--print-source", "cuda,sass"), str(source))
@@ -117,9 +118,13 @@ def read_ncu(path: str | os.PathLike[str]) -> tuple[NcuKernel, ...]:
         raise WarplensError(f"{source}: no such file; expected an Nsight Compute report (.csv or .ncu-rep)")
     if source.suffix == ".csv":
         return parse_ncu(source.read_text(errors="replace"), str(source))
-    if source.suffix != ".ncu-rep":
-        raise UsageError(f"{source}: unknown format; expected an Nsight Compute report that ends in .csv or .ncu-rep")
+    _check_suffix(source)
     return parse_ncu(_page(source, "raw"), str(source))
+
+
+def _check_suffix(report: Path) -> None:
+    if report.suffix != ".ncu-rep":
+        raise UsageError(f"{report}: unknown format; expected an Nsight Compute report that ends in .csv or .ncu-rep")
 
 
 def _page(report: Path, page: str, *options: str) -> str:

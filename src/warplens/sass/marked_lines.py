@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from warplens.ptx.control_flow import ControlFlow
@@ -152,19 +152,13 @@ def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[Regi
     for node in nodes:
         if isinstance(node, Scope) and _records(node):
             points[id(node)] = _direct_mark(node, constants, result)
-    previous: Instruction | None = None
-    for node in nodes:
-        if isinstance(node, Instruction):
-            settles = previous is not None and previous.opcode in ("bar", "barrier") and _SETTLE.search(node.raw)
-            if settles or _is_own(node):
-                result.own.add(node.line)
-            previous = node
+    result.own.update(node.line for node in _own_instructions(nodes))
     start_clock, shared = 0, 0
     for at, node in enumerate(nodes):
         if isinstance(node, Instruction) and _START_CLOCK in node.raw and _CLOCK.search(node.raw):
             start_clock = node.line
         mark = _mark_at(node)
-        line = _clock_after(nodes, at, start_clock) or shared if mark else 0
+        line = _clock_after(nodes, at, start_clock, result.own) or shared if mark else 0
         if mark is None or not line:
             continue
         shared = line
@@ -187,14 +181,33 @@ def _mark_at(node: Node) -> tuple[Kind, str] | None:
     return None
 
 
-def _clock_after(nodes: Sequence[Node], at: int, start_clock: int) -> int:
+def _own_instructions(nodes: Sequence[Node]) -> Iterator[Instruction]:
+    """What warplens added. A warp barrier of its own follows a block barrier, or stands between a mark and its clock
+    read where the warp may have diverged."""
+    previous: Instruction | None = None
+    after_mark = False
+    for at, node in enumerate(nodes):
+        if not isinstance(node, Instruction):
+            after_mark = after_mark or _mark_at(node) is not None
+            continue
+        settles = False
+        if _SETTLE.search(node.raw):
+            following = next((one for one in nodes[at + 1 :] if isinstance(one, Instruction)), None)
+            joins = after_mark and following is not None and _is_own(following)
+            settles = joins or (previous is not None and previous.opcode in ("bar", "barrier"))
+        if settles or _is_own(node):
+            yield node
+        previous, after_mark = node, False
+
+
+def _clock_after(nodes: Sequence[Node], at: int, start_clock: int, own: Set[int]) -> int:
     """The line of the clock read that belongs to the mark `nodes[at]`; 0 if it shares that of the mark before it."""
     following: list[Instruction] = []
     for node in nodes[at + 1 :]:
         if _mark_at(node):
             break
         if isinstance(node, Instruction):
-            if not _is_own(node):
+            if node.line not in own:
                 break
             following.append(node)
     for number, node in enumerate(following):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
@@ -17,7 +18,7 @@ from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
 from warplens.launch.stall_sampling import StallSampling
-from warplens.launch.thinning import sample_step
+from warplens.launch.thinning import sample_of
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
 from warplens.launch.woven import WovenKernel
@@ -108,7 +109,7 @@ class Session:
     def put_on_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
         """Let the overhead budget, if there is one, decide about a variant whose front end can weave it anew."""
         if self.budget is not None and not variant.tried and variant.trial is None:
-            variant.settled, variant.sample_step = False, sample_step(select, grid)
+            variant.settled, variant.sample = False, sample_of(select, grid)
 
     def launch(
         self,
@@ -169,6 +170,8 @@ class Session:
 
         `with launch as pointer:` launches the woven kernel. `code` is given for a launch that is captured.
         """
+        if kernel.select.flat and math.prod(grid[1:]) > 1:
+            return None  # of a kernel with very many grids, some share a variant
         if code is not None:
             return self.replays.captured(kernel, variant, grid, stream, code)
         return self.buffers.lend(kernel, variant, grid, stream, ahead=self._ahead(variant))

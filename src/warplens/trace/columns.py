@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warplens.errors import CaptureError
+from warplens.text import one_line
 from warplens.trace import checksums
 from warplens.trace.arrays import numpy_dtype, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
@@ -245,10 +246,26 @@ class ParquetColumns:
         column = table.column(name)
         try:
             # The first cast of a process imports pyarrow.compute, which takes longer than reading a small trace.
-            return column if column.type == _TYPES[name] else column.cast(_TYPES[name])
+            return _of_one_line(column if column.type == _TYPES[name] else column.cast(_TYPES[name]))
         except (pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
             problem = f"is {str(column.type)[:60]}, expected {_TYPES[name]} ({_first_line(error)})"
             raise CaptureError(self._file.path, f"column {name}", problem, REMEDY) from None
+
+
+def _of_one_line(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of names without line breaks in them; any other column as it is."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return pa.chunked_array([_names_of_one_line(chunk) for chunk in column.chunks], column.type)
+
+
+def _names_of_one_line(chunk: pa.DictionaryArray) -> pa.DictionaryArray:
+    try:
+        names = chunk.dictionary.to_pylist()
+    except UnicodeDecodeError:
+        return chunk  # the checks of the column say so
+    safe = [name if name is None else one_line(name) for name in names]
+    return chunk if safe == names else pa.DictionaryArray.from_arrays(chunk.indices, pa.array(safe, pa.string()))
 
 
 def _first_line(error: BaseException) -> str:

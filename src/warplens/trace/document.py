@@ -14,7 +14,7 @@ from warplens.record.layout import MAX_BLOCK
 from warplens.record.rank_notes import RankNotes
 from warplens.sass.pc_samples import PcSampling
 from warplens.sass.verified_regions import KernelVerification
-from warplens.text import encodable
+from warplens.text import encodable, one_line
 from warplens.trace.rank_clocks import RankClocks
 from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
@@ -69,6 +69,9 @@ def parse_document(text: bytes) -> Meta:
         _parsed("rank_clocks", RankClocks.from_json, meta.rank_clocks)
     _check_launches(meta)
     return meta
+
+
+_NAMES = ("kernel", "name", "region")
 
 
 def _parsed(where: str, parse: Callable[[Any], object], document: Any) -> None:
@@ -181,12 +184,13 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _texts(value: Any) -> Any:
-    """The same document with texts that every encoding of Unicode can write: JSON can hold lone surrogates."""
+def _texts(value: Any, key: str = "") -> Any:
+    """The same document with texts that every encoding of Unicode can write, and names of one line: JSON can hold lone
+    surrogates. Keys are names, too."""
     if isinstance(value, str):
-        return encodable(value)
+        return one_line(value) if key in _NAMES else encodable(value)
     if isinstance(value, dict):
-        return {encodable(key): _texts(item) for key, item in value.items()}
+        return {one_line(name): _texts(item, name) for name, item in value.items()}
     return [_texts(item) for item in value] if isinstance(value, list) else value
 
 

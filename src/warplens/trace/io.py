@@ -184,8 +184,13 @@ def _starts_as_parquet(path: Path) -> bool:
 
 
 def part_files(folder: Path) -> list[Path]:
-    """The files of the ranks of one run, or of the parts of one trace."""
-    files = sorted(file for end in (".parquet", SUFFIX) for file in folder.rglob(f"*{end}") if file.is_file())
+    """The files of the ranks of one run, or of the parts of one trace. Names with `_` or `.` in front are those of jobs
+    that are writing, as `_temporary`, which every reader of such folders passes over."""
+
+    def is_part(file: Path) -> bool:
+        return file.is_file() and not any(name.startswith(("_", ".")) for name in file.relative_to(folder).parts)
+
+    files = sorted(filter(is_part, (file for end in (".parquet", SUFFIX) for file in folder.rglob(f"*{end}"))))
     if not files:
         remedy = f"expected the {SUFFIX} files of a run's ranks, or a trace written with partition_by"
         raise CaptureError(folder, "folder", "holds no trace", remedy)
@@ -199,7 +204,8 @@ def check_one_run(folder: Path, parts: Mapping[Path, Meta]) -> None:
         for info in meta.launches:
             other = first.setdefault((info.rank, info.launch), file)
             if other is not file:
-                problem = f"{other.name} and {file.name} both hold launch {info.launch} of rank {info.rank}"
+                names = f"{other.relative_to(folder)} and {file.relative_to(folder)}"
+                problem = f"{names} both hold launch {info.launch} of rank {info.rank}"
                 raise CaptureError(folder, "folder", problem, "they come from two runs: name one")
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from warplens.analyse.findings import Findings
     from warplens.analyse.known_facts import KnownFacts
+    from warplens.analyse.region_counters import AttributedPages
     from warplens.analyse.statistics import Statistics
 
 Array = npt.NDArray[Any]
@@ -250,6 +251,13 @@ class Trace:
         if verifier is not None:
             self.meta = replace(self.meta, verification=verifier())
         return {key: KernelVerification.from_json(one) for key, one in self.meta.verification.items()}
+
+    def stalls(self) -> AttributedPages:
+        """What the warps of each region were stalled by: `regions`, and `notes` on what is missing; empty unless the
+        profile sampled it (`wl.profile(stalls=True)`)."""
+        from warplens.analyse.sampled_stalls import sampled_stalls
+
+        return sampled_stalls(self)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write a `.warplens` file; `force=True` replaces one that exists."""

@@ -24,6 +24,7 @@ from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN, parse_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
 from warplens.weave.plain_body import PlainCopies
+from warplens.weave.record_ring import CLOCK, RecordRing
 from warplens.weave.region_paths import RegionPath, open_at, region_paths
 from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
 from warplens.weave.stores.spread import RECONVERGE
@@ -126,6 +127,7 @@ class _AggregateKernel:
         """By path, and whether it is an instant: the row."""
         self.layout = self._layout(numbers)
         self.registers: list[str] = []
+        self.ring = RecordRing(self.layout, numbers, self._new) if self.layout.ring else None
         self.divergence = Divergence(function, aligned=how.aligned)
         late = self._late() if None not in self.open_at_exits else ()
         self.in_registers = RegisterRows(self.layout, self._looped(), late, self._new)
@@ -145,7 +147,7 @@ class _AggregateKernel:
                     rows.append(AggregateRow(numbers[path[depth - 1]], parent, "instant" if key[1] else "span"))
         if len(rows) > MAX_ROWS:
             raise PtxError(self.function.line, self.function.name, f"the kernel has more than {MAX_ROWS} region paths")
-        return AggregateLayout(tuple(rows), self.wide)
+        return AggregateLayout(tuple(rows), self.wide, 1 << (self.how.ring - 1).bit_length() if self.how.ring else 0)
 
     def _looped(self) -> list[int]:
         """The rows of regions that end in a loop and that all lanes of a warp enter together; innermost ones first."""
@@ -184,6 +186,7 @@ class _AggregateKernel:
             self.track.declarations,
             f"\t.reg .b32 {_ARRIVED}, {LANE_BUCKETS}; .reg .pred {RECORDS};",
             *clocks,
+            *(self.ring.declarations() if self.ring is not None else ()),
             *self.registers,
         ]
         opening = [self.track.prologue(), *self.in_registers.opening(), self.track.start_clock(), self.track.started()]
@@ -212,7 +215,7 @@ class _AggregateKernel:
         return duration, f"\tsub.u{self._size} {duration}, {self._end(row)}, {self._begin(row)};"
 
     def _new(self, size: str) -> str:
-        name = f"%wl_g{len(self.registers)}"
+        name = f"%wl_ag{len(self.registers)}"
         self.registers.append(f"\t.reg .{size} {name};")
         return name
 
@@ -222,7 +225,9 @@ class _AggregateKernel:
             lines, later = later, []
             if self.in_registers.rows and self.divergence.needs_reconvergence(group[0].position.node):
                 lines.append(RECONVERGE)
-            clock = ""
+            clock = CLOCK if self.ring is not None else ""
+            if clock:
+                lines.append(self._read(clock))
             for site in group:
                 path = self.paths.get(id(site))
                 if path is None or site.mark.kind is Kind.ANCHOR:
@@ -235,6 +240,9 @@ class _AggregateKernel:
                     lines.append(f"\tmov.b{self._size} {register}, {clock};" if clock else self._read(register))
                     clock = clock or register
                 lines += after
+                if self.ring is not None:
+                    now, record = self.ring.record(site.mark)
+                    lines, later = [*lines, *now], [*later, *record]
             group[0].position.after(Raw.of("\n".join(lines)))
         if later:
             block.end.before(Raw.of("\n".join(later)))
@@ -316,7 +324,7 @@ class _AggregateKernel:
     def _exit(self, number: int, position: NodePosition) -> None:
         still_open = {self.rows[path, False] for path in self.open_at_exits[number] or ()}
         instruction, rows = position.node, self.in_registers.closing(self._measured, still_open)
-        text = self.track.closing(self.layout.slots, rows)
+        text = self.track.closing(self.layout.slots, [*rows, *(self.ring.closing() if self.ring is not None else ())])
         assert isinstance(instruction, Instruction)
         if instruction.predicate is None:
             position.before(Raw.of(text))

@@ -12,8 +12,10 @@ from warplens.weave.weaving import Selection
 _WORD = 1 << 32
 
 
-def linear_index(out: str, first: str, second: str) -> list[str]:
+def linear_index(select: Selection, out: str, first: str, second: str) -> list[str]:
     """Set `out` to the linear index of the block; `first` and `second` are registers to compute with."""
+    if select.flat:
+        return [f"mov.u32 {out}, %ctaid.x;"]
     return [
         f"mov.u32 {first}, %ctaid.z; mov.u32 {second}, %nctaid.y; mov.u32 {out}, %ctaid.y;",
         f"mad.lo.u32 {out}, {first}, {second}, {out};",

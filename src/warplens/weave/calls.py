@@ -163,11 +163,14 @@ def _with_state(function: Function) -> str:
     return with_parameter(function, f".param .b64 {_parameter(function)}")
 
 
+_WORD = re.compile(r"(?<![\w$.%])([\w$%]+)\s*")
+"""A name in a header. A pattern of each function's own name would take longer to compile than the function to weave."""
+
+
 def with_parameter(function: Function, declaration: str) -> str:
     """The header `.func (ret) name (params)` or `.entry name (params)` with one more parameter."""
     header, name = function.header, function.name
-    match = re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])\s*", header)
-    assert match is not None
+    match = next(found for found in _WORD.finditer(header) if found[1] == name)
     rest = header[match.end() :]
     if rest.startswith("("):
         close = rest.index(")")

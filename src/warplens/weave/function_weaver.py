@@ -288,7 +288,7 @@ class FunctionWeaver:
         for node, following in itertools.zip_longest(body, body[1:]):
             if node is site.position.node:
                 return site
-            if _is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):
+            if is_code(node) and not (isinstance(node, Instruction) and is_placeholder(node, following)):
                 break
         return None
 
@@ -341,12 +341,12 @@ def insert_opening(function: Function, text: str) -> None:
     body = function.body
     assert body is not None
     for index, node in enumerate(body):
-        if _is_code(node):
+        if is_code(node):
             body.insert(index, Raw.of(text))
             return
 
 
-def _is_code(node: Node) -> bool:
+def is_code(node: Node) -> bool:
     """Whether a node may execute or be the target of a branch."""
     if isinstance(node, Label):
         return not node.name.startswith(("$L__func_begin", "$L__tmp"))

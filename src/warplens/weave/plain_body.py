@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from warplens.ptx.tree import Comment, Declaration, Function, Label, Node, PtxModule, Raw, Scope
 from warplens.weave.block_index import linear_index, selected_index
-from warplens.weave.function_weaver import insert_opening
+from warplens.weave.function_weaver import is_code
 from warplens.weave.weaving import Selection, Weaving
 
 _DEBUG_LABELS = ("$L__func_begin", "$L__func_end", "$L__tmp")
@@ -35,10 +35,11 @@ class PlainCopies:
         """Let the blocks that do not record run a plain copy of a woven kernel, if there is one."""
         if function.is_entry and function.name in self._entries:
             assert function.body is not None
-            plain = _copy_of(self._entries[function.name].body or [])
-            insert_opening(function, _dispatch(function, self._select))
-            function.body.append(Raw.of(f"{_label_of(function)}:"))
-            function.body.append(Scope("\n", "{", 0, plain, "\n}"))
+            plain = Scope("\n", "{", 0, _copy_of(self._entries[function.name].body or []), "\n}")
+            # The plain copy comes first: most blocks run it, and a jump costs them time.
+            label = f"$wl_record_{function.name}"
+            at = next(number for number, node in enumerate(function.body) if is_code(node))
+            function.body[at:at] = [Raw.of(_dispatch(label, self._select)), plain, Raw.of(f"{label}:")]
 
 
 def _copy_of(nodes: list[Node]) -> list[Node]:
@@ -62,16 +63,12 @@ def _selects_blocks(select: Selection) -> bool:
     return select.blocks is not None or select.listed is not None
 
 
-def _dispatch(function: Function, select: Selection) -> str:
-    """PTX that sends the blocks which are not selected to the plain copy."""
+def _dispatch(label: str, select: Selection) -> str:
+    """PTX that sends the selected blocks to `label`."""
     lines = [
         ".reg .b32 %wl_d0, %wl_d1, %wl_d2; .reg .pred %wl_dp;",
-        *linear_index("%wl_d2", "%wl_d0", "%wl_d1"),
+        *linear_index(select, "%wl_d2", "%wl_d0", "%wl_d1"),
         "setp.eq.u32 %wl_dp, %wl_d2, %wl_d2;",
         *selected_index(select, "%wl_d0", "%wl_d2", "%wl_dp"),
     ]
-    return "\n".join("\t" + line for line in [*lines, f"@!%wl_dp bra.uni {_label_of(function)};"])
-
-
-def _label_of(function: Function) -> str:
-    return f"$wl_plain_{function.name}"
+    return "\n".join("\t" + line for line in [*lines, f"@%wl_dp bra.uni {label};"])

@@ -92,7 +92,10 @@ class Track:
 
     def _block(self) -> list[str]:
         """%wl_x: the linear block index; %wl_u: its index among the selected blocks."""
-        return [*linear_index("%wl_x", "%wl_t", "%wl_v"), *selected_index(self.select, "%wl_u", "%wl_x", "%wl_p")]
+        return [
+            *linear_index(self.select, "%wl_x", "%wl_t", "%wl_v"),
+            *selected_index(self.select, "%wl_u", "%wl_x", "%wl_p"),
+        ]
 
     def _warp(self) -> list[str]:
         """%wl_t: the warp; %wl_w: the index of its track in the block; %wl_v: tracks per block."""

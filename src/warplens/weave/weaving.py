@@ -65,7 +65,7 @@ class Selection:
     """Which warps of which blocks record a track.
 
     `blocks` is (start, stop, step) over the linear block index, `listed` lists individual blocks; at most one of the
-    two is given.
+    two is given. With `flat`, the kernel is only launched with grids of one row, in which %ctaid.x is that index.
     """
 
     granularity: str = "warp"
@@ -73,6 +73,7 @@ class Selection:
     blocks: tuple[int, int, int] | None = None
     listed: tuple[int, ...] | None = None
     sms: tuple[int, ...] | None = None
+    flat: bool = False
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITY:
@@ -144,6 +145,7 @@ class Weaving:
     omit:       regions whose marks are left out
     between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
+    ring:       with `aggregate`, also keep this many latest records, rounded up to a power of two
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
 
@@ -165,6 +167,7 @@ class Weaving:
     omit: tuple[str, ...] = ()
     between: bool = False
     mode: str = "trace"
+    ring: int = 0
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
     delay: str | None = None

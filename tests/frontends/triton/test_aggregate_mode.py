@@ -15,7 +15,7 @@ import warplens as wl
 from tests.support.fake_gpu import FakeGpu, fake_gpu
 from tests.support.simulated_trace import count_only_work
 from tests.support.stepped_kernel import plain, run, stepped
-from warplens.errors import UsageError
+from warplens.errors import UsageError, WarplensError
 
 
 @pytest.fixture
@@ -66,9 +66,36 @@ def test_automatic_marks_are_aggregated(gpu: FakeGpu) -> None:
     assert {row.count for row in profile.trace.stats()} == {6}
 
 
-@pytest.mark.parametrize("wrong", [{"full": "ring"}, {"buffer": "shared"}])
+@pytest.mark.parametrize("wrong", [{"full": "ring", "clock": "64"}, {"buffer": "shared"}])
 def test_options_of_records_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="mode='aggregate'"):
         wl.profile(mode="aggregate", **wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="mode='all'"):
         wl.profile(mode="all")  # type: ignore[arg-type]
+
+
+def test_a_ring_beside_the_statistics_has_the_latest_records(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    count_only_work(monkeypatch)
+    path, ring = tmp_path / "kernel.warplens", {"full": "ring", "records_per_warp": 32}
+    with wl.profile(**ring) as records:
+        run(gpu, steps=9)
+    with wl.profile(path, mode="aggregate", **ring) as profile:
+        run(gpu, steps=9)
+    last = wl.load(tmp_path / "kernel.last.warplens")
+    assert len(last)
+    assert records.trace.meta.losses.records_lost == last.meta.losses.records_lost > 0
+    for name in ("block", "warp", "region", "kind", "depth", "dur_cycles", "value"):
+        assert last.spans[name].to_pylist() == records.trace.spans[name].to_pylist(), name
+        assert profile.last_records.spans[name].to_pylist() == last.spans[name].to_pylist()
+    loaded = wl.load(path)
+    assert loaded.aggregated
+    assert {row.region: row.count for row in loaded.stats()}["load"] == 3 * 2 * 9
+
+
+def test_without_a_ring_there_are_no_last_records(gpu: FakeGpu) -> None:
+    with wl.profile(mode="aggregate") as profile:
+        run(gpu, steps=2)
+    with pytest.raises(WarplensError, match="no last records"):
+        _ = profile.last_records

@@ -76,7 +76,12 @@ def test_a_kernel_without_a_word_of_warplens_shows_its_loads_and_stores_by_line(
         f"load plain_kernels.py:{line('total = tl.load')}",
         f"store plain_kernels.py:{line('tl.store(out + o')}",
     )
-    assert {row.region: row.count for row in trace.stats()} == {load: 8, store: 8}
+    counts = {row.region: row.count for row in trace.stats()}
+    work = {region for region in counts if region.startswith("work plain_kernels.py:")}
+    assert counts == {load: 8, store: 8} | dict.fromkeys(work, 8)
+    assert len(work) == 2, "before the load, and between load and store"
+    assert trace.meta.launches[0].covered["least"] > 0.95
+    assert run_add(gpu, auto="loads,stores")[0].trace.meta.launches[0].covered["least"] < 0.95
     assert trace.meta.locations[load].startswith(f"{SOURCE}:{line('total = tl.load')}:")
     extra = trace.meta.launches[0].extra
     assert extra["registers"] > 0

@@ -22,7 +22,9 @@ from warplens.auto.rules import Auto  # noqa: E402
 from warplens.driver.limits import find_limits  # noqa: E402
 from warplens.frontends.triton import idle_cores, mark_ladder  # noqa: E402
 from warplens.frontends.triton.block_shape import BlockShape  # noqa: E402
-from warplens.frontends.triton.weaving_compiler import Recipe  # noqa: E402
+from warplens.frontends.triton.stages import Compilation  # noqa: E402
+from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler  # noqa: E402
+from warplens.weave.fit.harm import Guard, Harm  # noqa: E402
 from warplens.weave.fit.ptxas_output import read_cubin  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
 
@@ -104,6 +106,56 @@ def test_the_search_for_a_kernels_marks_is_made_once(assembled: list[str]) -> No
     other = compiled(layer_norm(), auto=Auto.of("stores"))
     assert len(assembled) > searched + 1, "a verdict is about one request"
     assert other.metadata.warplens["regions"] != first.metadata.warplens["regions"]
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whatever TTGIR is compiled to PTX, from here on."""
+    texts: list[str] = []
+    lower = Compilation.lower
+
+    def counted(stages: Compilation, text: str, *rest: Any) -> tuple[str, str]:
+        texts.append(text)
+        return lower(stages, text, *rest)
+
+    monkeypatch.setattr(Compilation, "lower", counted)
+    return texts
+
+
+def test_rungs_that_leave_nothing_out_of_a_kernel_are_not_compiled(
+    assembled: list[str], lowered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This kernel has no loop, so that a rung without the counters of loops is the rung before."""
+    monkeypatch.setattr(mark_ladder, "Guard", Refusing)
+    add = next(job for job in plain_jobs() if job.name == "add")
+    compiled(add, auto=Auto(classes=("loads", "loops", "stores")))
+    assert len(lowered) == len(set(lowered)) == 3, "with loads and stores, with stores, and plain"
+    assert len(assembled) == len(set(assembled))
+
+
+class Refusing(Guard):
+    """Finds harm in every kernel."""
+
+    def harm(self, woven: Any) -> Harm:
+        return Harm("it is refused", rank=(1,))
+
+
+def test_coarse_rungs_mark_the_ptx_that_triton_has_made_before(
+    lowered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = layer_norm().compile(CAPABILITY)
+    monkeypatch.setattr(mark_ladder, "Guard", Refusing)
+    compiler = WeavingCompiler(Recipe(Weaving(), auto=Auto(classes=("stores",))))
+    undo = compiler.install()
+    try:
+        twin = compiler.twin(plain)
+    finally:
+        undo()
+    assert len(lowered) == 1, "the rung with stores, and none for those that mark the plain PTX"
+    (note, *_) = twin.metadata.warplens_remarks["notes"]
+    assert note.startswith("only the lifetime of each warp is recorded")
+    assert twin.metadata.shared == plain.metadata.shared
+    assert twin.metadata.num_warps == plain.metadata.num_warps
 
 
 def test_a_verdict_that_cannot_be_read_is_searched_for_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import warplens as wl
 from tests.support.fake_gpu import FakeGpu, fake_gpu
 from tests.support.stepped_kernel import plain, run, stepped
 from warplens.launch import thinning as thinnings
+from warplens.launch import variant as variants
 from warplens.launch.overhead_budget import TRIAL_LAUNCHES
 from warplens.launch.timing import Timings
 from warplens.launch.variant import Variant
@@ -60,8 +61,8 @@ def test_sampled_blocks_record_everything_and_the_others_run_plain_code(
     extra = profile.trace.meta.launches[0].extra
     assert extra[SAMPLED] == {"blocks": 1, "of": 3, "lost": 0}
     assert extra[OVERHEAD_BUDGET]["step"] == 2
-    woven = next(fired.ptx for fired in gpu.fired if "$wl_plain_stepped:" in fired.ptx)
-    assert "%clock" not in woven.split("$wl_plain_stepped:")[1]
+    woven = next(fired.ptx for fired in gpu.fired if "$wl_record_stepped:" in fired.ptx)
+    assert "%clock" not in woven.split("$wl_record_stepped:")[0]
     (note,) = profile.notes["stepped"]
     assert "one block in 2 is recorded" in note
 
@@ -91,6 +92,20 @@ def test_automatic_marks_have_the_plain_kernels_own_code_beside_them(
             source, target = (gpu.tensor(np.arange(384, dtype=np.float32)) for _ in range(2))
             plain[(3,)](source, target, BLOCK=128, num_warps=2)
     assert {row["block"] for row in profile.trace.spans.to_pylist()} == {1}
-    woven = next(fired.ptx for fired in gpu.fired if "$wl_plain_plain:" in fired.ptx)
-    copy = woven.split("$wl_plain_plain:")[1]
-    assert "%wl_" not in copy.split(".section")[0]
+    woven = next(fired.ptx for fired in gpu.fired if "$wl_record_plain:" in fired.ptx)
+    copy = woven.split("bra.uni $wl_record_plain;")[1].split("$wl_record_plain:")[0]
+    assert "st.global" in copy
+    assert "%wl_" not in copy
+
+
+def test_a_kernel_sampled_for_grids_of_one_row_records_no_others(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel with very many grids, later ones share a variant."""
+    measured(monkeypatch, 1.5, 1.01)
+    monkeypatch.setattr(thinnings, "SAMPLE_BLOCKS", 2)
+    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", (2, 2))
+    monkeypatch.setattr(variants, "GRIDS_APART", 0)
+    with wl.profile(auto=True, overhead=0.05) as profile:
+        for number in range(4 * TRIAL_LAUNCHES):
+            source, target = (gpu.tensor(np.arange(384, dtype=np.float32)) for _ in range(2))
+            plain[(3, 3) if number % 4 == 3 else (3,)](source, target, BLOCK=128, num_warps=2)
+    assert {info.grid for info in profile.trace.meta.launches} == {(3, 1, 1)}

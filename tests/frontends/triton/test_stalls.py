@@ -65,7 +65,7 @@ def test_samples_reach_their_region(gpu: FakeGpu, library: FakeLibrary, tmp_path
                 library.sample(code.cubin, code.symbol, address, long_scoreboard=5)
         library.sample(code.plain, code.symbol, 0, wait=1000)
     assert library.enabled == set()
-    found = {one.region: one for one in sampled_stalls(prof.trace).regions}
+    found = {one.region: one for one in prof.trace.stalls().regions}
     assert (found["load"].source, found["load"].basis) == (PC_SAMPLING, BY_ADDRESS)
     assert found["load"].share == 1.0
     assert found["load"].stall_shares == {"long_scoreboard": 1.0}

@@ -64,6 +64,7 @@ def test_a_kernel_that_takes_other_scratch_memory_is_launched_by_triton() -> Non
     _allocation._allocator.set(lambda size, alignment, stream: allocated.append(size) or 1 << 30)
     try:
         assert straight_launch(launcher(lambda *given: None, global_scratch_size=64)) is None
+        assert not allocated
     finally:
         _allocation._allocator.set(before)
 

@@ -37,9 +37,10 @@ def _judge(e: Evidence) -> Finding:
         "warps queue for the same addresses.",
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
-        Gain.between(
-            0.4 * share * waiting, max(share + 0.3 * (1 - share), (3 + waiting) / 4 if waiting > _LONG_QUEUE else 0.0)
-        ),
+        # A long queue holds up everything that uses the memory, so that the rest waits for it, too.
+        Gain.between(0.5 * waiting, max(share + 0.3 * (1 - share), (3 + waiting) / 4))
+        if waiting > _LONG_QUEUE
+        else Gain.between(0.4 * share * waiting, share + 0.3 * (1 - share)),
         LOW if passed_on else HIGH if e.code else MEDIUM,
         region=name,
         evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},

@@ -75,7 +75,7 @@ def _from_code(e: Evidence) -> Finding:
         f"{percent(share)} of warp time: each such access takes {ways} times as long.",
         _ADVICE,
         Gain.between(
-            0.4 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy if busy > 0.5 else 0.0),
+            0.5 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy if busy > 0.5 else 0.0),
             slower * max(min(1.5 * share + _at_barriers(e), 1.0) * most, min(busy + 0.15, 1.0)),
         ),
         HIGH,

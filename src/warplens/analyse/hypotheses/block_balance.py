@@ -12,6 +12,7 @@ from warplens.wording import duration, number_ranges, percent
 CAUSE = "block imbalance"
 _LEAST = 0.05
 _LARGE = 0.15
+_SHOWN = 0.5
 
 
 def _judge(e: Evidence) -> Finding:
@@ -24,6 +25,8 @@ def _judge(e: Evidence) -> Finding:
             f"{percent(max(lost, 0.0))} of SM time idle at the end",
         )
     what, advice = _sentences(one)
+    if e.shown_life < _SHOWN:
+        what += f" Their first and last records show {percent(e.shown_life)} of the blocks' lives."
     return e.supported(
         CAUSE,
         what,

@@ -26,6 +26,8 @@ _NO_LOADS = {
     "atomic",
 }
 _LEAST = 0.05
+_MOST_SLOW = 0.9
+"""Where nearly all instances are slow, that is their speed, and the others are exceptions."""
 
 
 def excess(two: TwoModes) -> float:
@@ -34,13 +36,23 @@ def excess(two: TwoModes) -> float:
     return (two.slow - two.fast) * two.slow_share / mean
 
 
+def _loads(e: Evidence, region: str) -> bool:
+    """Whether a region loads: by its code, else unless its name says otherwise."""
+    return e.code[region].loads > 0 if region in e.code else not words_of(region) & _NO_LOADS
+
+
 def _judge(e: Evidence) -> Finding:
     found = {}
     for region, share in e.warps.regions.items():
-        if share >= _LEAST and e.kinds[region] is Purpose.MEMORY and not words_of(region) & _NO_LOADS:
+        if share >= _LEAST and e.kinds[region] is Purpose.MEMORY and _loads(e, region):
             two = modes_of(e.lives, e.label, region)
             # Warps that are slow throughout, or fast throughout, are in another situation, not in another cache.
-            if two is not None and two.within_warps > 0.5 and share * excess(two) >= _LEAST:
+            if (
+                two is not None
+                and two.within_warps > 0.5
+                and two.slow_share < _MOST_SLOW
+                and share * excess(two) >= _LEAST
+            ):
                 found[region] = two
     if not found:
         return e.refuted(CAUSE, "no load has two speeds in the same warp that matter")

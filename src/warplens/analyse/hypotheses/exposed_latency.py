@@ -162,7 +162,7 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         "resident_warps_per_sm": e.warps.per_sm,
     }
     more = ""
-    if depth:
+    if depth and depth.most:
         more = f" On average {depth.mean:.1f} loads were in flight when work began."
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
     # More stages also overlap what is left of the fetches with work.

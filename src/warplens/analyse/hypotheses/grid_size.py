@@ -28,7 +28,7 @@ def _judge(e: Evidence) -> Finding:
         f"others are idle ({percent(grid.unused)} of all SM time).",
         "Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel), so that every SM "
         "gets at least one.",
-        Gain.between(0.6 * grid.unused, 1 - (1 - grid.unused) * hidden),
+        Gain.between(0.7 * grid.unused, 1 - (1 - grid.unused) * hidden),
         HIGH,
         evidence=grid_evidence(grid),
         refuted_by="A grid of twice as many blocks of half the work that takes as long.",

@@ -29,7 +29,7 @@ def _judge(e: Evidence) -> Finding:
         f"it passes before the first useful region of an SM.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
-        Gain.between(0.5 * launch if _is_one_of_many(e) else 0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
+        Gain.between(0.7 * launch if _is_one_of_many(e) else 0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
         HIGH if plain < _SHORT_NS / 2 else MEDIUM,
         evidence={
             "launch_to_first_useful_ns": ramp.to_first_ns,

@@ -84,7 +84,7 @@ def _judge_producer(e: Evidence) -> Finding:
         f"their time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
         "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
         "lane).",
-        Gain.between(0.4 * sides.consumer_wait, sides.consumer_wait + 0.1 * (1 - sides.consumer_wait)),
+        Gain.between(0.5 * sides.consumer_wait, sides.consumer_wait + 0.1 * (1 - sides.consumer_wait)),
         MEDIUM,
         region=sides.consumer_at,
         warps=sides.producer.role.warps,
@@ -109,25 +109,22 @@ def _judge_consumer(e: Evidence) -> Finding:
     )
     others = [one for one in e.of(ROLES).roles if one.side != "producer" and one.role.often]
     busy = sum(len(one.role.warps) for one in others) * e.of(WAVES).slots
-    gain = Gain.between(0.15 * sides.producer_wait, sides.producer_wait)
-    more: dict[str, object] = {
-        "region": sides.producer_at,
-        "warps": sides.consumer.role.warps,
-        "evidence": evidence | {"consumer_warps_per_sm": busy},
-        "refuted_by": "Twice the consumer warps, each with half the work, take as long.",
-    }
-    advice = "Let more warps consume, give each less work per stage, or use the matrix units."
-    bound = e.roof[0]
-    if busy >= _SCHEDULERS and bound == "unknown":
-        return e.undecided(
-            CONSUMER,
-            f"{what} That is how a compute-bound pipeline looks, too.",
-            "Give the FLOPs (--flops) or an Nsight Compute report (--ncu) to tell whether the consumers are at their "
-            "roof.",
-            gain,
-            **more,
-        )
-    return e.supported(CONSUMER, what, advice, gain, MEDIUM if busy < _SCHEDULERS else LOW, **more)
+    alone = busy < _SCHEDULERS
+    # Consumers on every scheduler may be at their roof, which is how a good pipeline looks.
+    gain = Gain.between(0.15 * sides.producer_wait if alone else 0.0, sides.producer_wait)
+    roof = "" if alone or e.roof[0] != "unknown" else " A pipeline that is bound by arithmetic looks like this, too."
+    return e.supported(
+        CONSUMER,
+        what + roof,
+        "Let more warps consume, give each less work per stage, or use the matrix units"
+        + ("; give the work (--flops) to see how far the roof is." if roof else "."),
+        gain,
+        MEDIUM if alone else LOW,
+        region=sides.producer_at,
+        warps=sides.consumer.role.warps,
+        evidence=evidence | {"consumer_warps_per_sm": busy},
+        refuted_by="Twice the consumer warps, each with half the work, take as long.",
+    )
 
 
 def side_evidence(sides: Sides) -> dict[str, float | int | str]:

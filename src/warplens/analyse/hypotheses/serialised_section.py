@@ -171,15 +171,18 @@ def _judge(e: Evidence) -> Finding:
         return e.supported(
             CAUSE,
             f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
-            f"warps {work.working:,.0f} work at a time.",
+            f"warps {work.working:,.0f} work at a time."
+            if only_waits
+            else f"Warps spend {percent(share)} of their time in `{wait}`, whose code tries a lock or reads a flag "
+            "until it may go on.",
             _ADVICE,
             Gain.between(
-                (0.6 if only_waits else 0.3) * share,
+                max((0.6 if only_waits else 0.3) * share, min(1 - 3 * (1 - share), _SURE)),
                 max(share, _without_waits(e)) if only_waits else (1 + share) / 2,
             ),
             HIGH,
             region=wait,
-            evidence=evidence | {"waiting_for_turn": share},
+            evidence={**(evidence if only_waits else {}), "share_of_time": share},
             refuted_by=_REFUTED_BY,
         )
     section = exclusive_section(e)

@@ -25,6 +25,8 @@ _MIN_USED = 0.5
 _LEAST = 0.1
 _LOW_BANDWIDTH = 0.4
 _LEAST_UNKNOWN = 0.3
+_CACHE_OVER_MEMORY = 1.5
+"""How much faster than the memory the L2 cache is, at most."""
 
 
 def _judge(e: Evidence) -> Finding:
@@ -87,7 +89,9 @@ def _from_code(e: Evidence) -> Finding:
             f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
             f"time with what waits for it: of the bytes that it moves, 1 in {waste:.0f} is used.",
             _ADVICE,
-            Gain.between(0.5 * share * lost, min(most_lost + 0.1, 0.97)) if severe else Gain.between(0.0, share * lost),
+            Gain.between(0.5 * share * lost, min(most_lost + 0.1, _most_gain(e)))
+            if severe
+            else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
             region=name,
             evidence={"moved_over_used": waste, "share_of_warp_time": share, "from": "PTX"},
@@ -101,6 +105,11 @@ def _from_code(e: Evidence) -> Finding:
     if scattered:
         return _from_unknown_addresses(e, *max(scattered.items(), key=lambda item: item[1]))
     return e.refuted(CAUSE, "the PTX shows that lanes access neighbouring addresses wherever it takes time")
+
+
+def _most_gain(e: Evidence) -> float:
+    """What lanes use must still be moved, through a cache that is not much faster than the memory."""
+    return 0.97 - (e.memory_reached or 0.0) / _CACHE_OVER_MEMORY
 
 
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,9 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, Finding, Gain
 from warplens.analyse.finding import UNMARKED_TIME as CAUSE
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.hypotheses.pipeline_sides import sides_of
 from warplens.analyse.line_times import parse
+from warplens.trace.schema import LIFE
 from warplens.wording import percent, plural
 
 _LEAST = 0.25
@@ -29,8 +32,8 @@ class UnmarkedPlace:
     """How often warps were there."""
 
 
-def unmarked_places(e: Evidence) -> list[UnmarkedPlace]:
-    """Where warps are outside all regions, the longest first."""
+def unmarked_places(e: Evidence, idle: float = 0.0) -> list[UnmarkedPlace]:
+    """Where warps are outside all regions, the longest first; `idle` is the share of warps that run no region."""
     lives = e.lives
     tracks = np.flatnonzero(lives.tracks_of(e.label))
     rows = lives.rows_of(tracks)
@@ -51,15 +54,16 @@ def unmarked_places(e: Evidence) -> list[UnmarkedPlace]:
         for at in np.argsort(-total, kind="stable")[: _MOST_PLACES + 1].tolist()
         if total[at]
     ]
-    found.append(UnmarkedPlace("", "", 1 - lived / busy))
+    found.append(UnmarkedPlace("", "", 1 - lived / busy - idle))
     return sorted(found, key=lambda place: -place.share)
 
 
 def _judge(e: Evidence) -> Finding:
-    share = e.warps.unmarked
+    idle = _idle_warps(e)
+    share = max(e.warps.unmarked - idle, 0.0) / max(1 - idle, 1e-9)
     if share < _LEAST:
         return e.refuted(CAUSE, f"{percent(1 - share)} of warp time is inside regions")
-    places = [place for place in unmarked_places(e) if place.share >= 0.02][:_MOST_PLACES]
+    places = [place for place in unmarked_places(e, idle) if place.share >= 0.02][:_MOST_PLACES]
     listed = "; ".join(f"{_place(e, place)} ({percent(place.share)})" for place in places)
     where = f", mostly {listed}" if listed else ""
     lines = [line for place in places if (line := _lines(e, place))]
@@ -74,6 +78,18 @@ def _judge(e: Evidence) -> Finding:
         evidence={"unmarked_share": share},
         refuted_by="Marks that cover these lines.",
     )
+
+
+def _idle_warps(e: Evidence) -> float:
+    """The share of warp time of warps that run no region, where the others have roles: a role may leave warps idle."""
+    if sides_of(e) is None:
+        return 0.0
+    lives = e.lives
+    rows = lives.rows_of(np.flatnonzero(lives.tracks_of(e.label)))
+    marked = np.array([name != LIFE for name in lives.regions], bool)
+    ran = len(np.unique(lives.warp[lives.of_row[rows[marked[lives.region[rows]]]]]))
+    warps = max((math.ceil(math.prod(info.block) / 32) for info in e.infos), default=ran)
+    return max(1 - ran / warps, 0.0)
 
 
 def _made_of(e: Evidence) -> str:

@@ -23,7 +23,7 @@ from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError
-from warplens.profiling.profile import Profile
+from warplens.profiling.profile import Profile, last_records_path
 from warplens.runner.companion_base import CompanionReport
 from warplens.runner.program import Outcome, TargetProgram
 from warplens.trace.model import Trace, empty_table
@@ -198,6 +198,8 @@ def trace_of(profile: Profile) -> Trace:
 
 def _files(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> list[Path]:
     own = [shown_path(profile.path)] if len(trace) and profile.path is not None else []
+    if own and profile.has_last_records:
+        own.append(last_records_path(own[0]))
     if profile.options.dump_ir is not None:
         own += sorted(Path(profile.options.dump_ir).glob("*.ttgir"))
     return [*own, *(file for one in found for file in one.files)]

@@ -92,6 +92,10 @@ class MarkLadder:
         self._rungs = [rung for rung in every if not (rung.lives_only and recipe.strict)]
         self._known: Resources | None = None
         self._looked_up = self._from_cache = False
+        self._lowered: dict[str, _MarkedKernel] = {}
+        """By marked TTGIR, what Triton made of it."""
+        self._tried: set[str] = set()
+        """The PTX of the rungs that were left."""
 
     def climb_down(self) -> KernelBuild | None:
         """Compile the kernel with the marks of the first rung that does no harm; None if no rung does."""
@@ -102,6 +106,7 @@ class MarkLadder:
         if (verdict := verdicts.find()) is not None and (built := self._repeat(verdict)) is not None:
             return built
         self.problem = ""
+        self._tried.clear()
         for number, rung in enumerate(self._rungs):
             try:
                 marked = self._marked(rung)
@@ -151,7 +156,7 @@ class MarkLadder:
         return attempt.build
 
     def _marked(self, rung: Rung) -> _MarkedKernel | None:
-        """Mark the kernel; None if the rung has nothing to mark in it."""
+        """Mark the kernel; None if the rung has nothing to mark in it, or the same as the rung before."""
         if rung.fixed:
             if not self.problem and self.recipe.auto.classes:
                 self.problem = "no rule finds anything to mark in it"
@@ -159,12 +164,22 @@ class MarkLadder:
         marked_ir = self._as_asked if rung is self._rungs[0] else mark_ttgir(self.text, rung.auto)
         if not marked_ir.sites:
             return None
-        trial = dict(self.metadata)
-        llir, ptx = self.stages.lower(marked_ir.text, self.context, trial)
+        if marked_ir.text not in self._lowered:
+            self._lowered[marked_ir.text] = self._lower(marked_ir.text)
+        lowered = self._lowered[marked_ir.text]
+        ptx = lowered.ptx
         if rung.auto.wants("edges"):
             ptx = mark_barriers(ptx, of_blocks=rung.auto.wants_block_barriers)
+        if ptx in self._tried:
+            return None
+        self._tried.add(ptx)
         dropped = _too_many_places(marked_ir, rung.auto) if marked_ir.dropped else ""
-        return _MarkedKernel(llir, ptx, trial, marked_ir.sites, dropped)
+        return replace(lowered, ptx=ptx, sites=marked_ir.sites, dropped=dropped)
+
+    def _lower(self, text: str) -> _MarkedKernel:
+        trial = dict(self.metadata)
+        llir, ptx = self.stages.lower(text, self.context, trial)
+        return _MarkedKernel(llir, ptx, trial)
 
     def _coarsely_marked(self, rung: Rung) -> _MarkedKernel | None:
         """Mark the PTX of the plain kernel, which the rung leaves as it is; None if it has no such regions."""
@@ -231,9 +246,8 @@ class MarkLadder:
 
     @functools.cached_property
     def _plain_text(self) -> _MarkedKernel:
-        trial = dict(self.metadata)
-        llir, ptx = self.stages.lower(self.text, self.context, trial)
-        return _MarkedKernel(llir, ptx, trial)
+        found = plain_cache.find_lowered(self.text, self.metadata)
+        return self._lower(self.text) if found is None else _MarkedKernel(*found)
 
     def _plain(self) -> Resources:
         """Return what the kernel takes without marks: as its machine code says, else as ptxas does."""

@@ -47,6 +47,8 @@ class Compilation:
         self.recipe = recipe
         self._llir, self._ptx, self._cubin = stages["llir"], stages["ptx"], stages["cubin"]
         self._built: KernelBuild | None = None
+        self._known_module: Any = None
+        """The plain kernel's TTGIR, if it was known."""
         # Taken here: candidates are woven in other threads too.
         self._plain_ptx = plain_cache.find_text("ptx")
         if plain_cache.find_text("ttgir"):
@@ -65,6 +67,7 @@ class Compilation:
         """The module is the plain kernel's TTGIR: all passes of this stage have seen it."""
         metadata["tensordesc_meta"] = module.get_tensordesc_metadata()
         self._note_dropped_marks(plain_cache.find_text("ttir"), module, metadata)
+        self._known_module = module
         return module
 
     def _note_dropped_marks(self, ttir: str, ttgir: Any, metadata: Metadata) -> None:
@@ -79,7 +82,9 @@ class Compilation:
         name, recipe = str(module.get_entry_func_name()), self.recipe
         if not recipe.wants(name) or not (recipe.auto or recipe.always):
             return str(self._llir(module, metadata))
-        text, remarks = str(module), metadata.get(REMARKS, {"notes": list[str]()})
+        # Printed again, its locations would have other numbers.
+        text = plain_cache.find_text("ttgir") if module is self._known_module else str(module)
+        remarks = metadata.get(REMARKS, {"notes": list[str]()})
         if recipe.dump_ir is not None:
             override.dump(recipe.dump_ir, name, text)
         if recipe.override is not None:

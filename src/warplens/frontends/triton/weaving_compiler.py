@@ -83,13 +83,18 @@ class WeavingCompiler:
         return wrap(CUDABackend, "add_stages", add_stages)
 
     @contextmanager
-    def weaving(self, plain: bytes | None = None, stages: Mapping[str, str] | None = None) -> Iterator[None]:
-        """Weave what this thread compiles inside the block; `plain` is the plain kernel's machine code and `stages` has
-        its IR and PTX, if known."""
+    def weaving(
+        self,
+        plain: bytes | None = None,
+        stages: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Iterator[None]:
+        """Weave what this thread compiles inside the block; `plain` is the plain kernel's machine code, `stages` has
+        its IR and PTX and `metadata` what Triton notes of it, if they are known."""
         from triton import knobs
 
         with ExitStack() as stack:
-            stack.enter_context(plain_cache.known(plain, stages))
+            stack.enter_context(plain_cache.known(plain, stages, metadata))
             if self.recipe.always:
                 stack.callback(set_knob(knobs.compilation, "always_compile", True))
             before, _thread.compiler = getattr(_thread, "compiler", None), self
@@ -107,14 +112,15 @@ class WeavingCompiler:
         target = kernel.metadata.target
         known = {one.name for one in fields(compiler.make_backend(target).parse_options({}))}
         # What Triton read back from its cache has lists where its options have tuples.
-        options = {name: _frozen(value) for name, value in kernel.metadata._asdict().items() if name in known}
+        metadata = kernel.metadata._asdict()
+        options = {name: _frozen(value) for name, value in metadata.items() if name in known}
         # Of a warp-specialised kernel the metadata counts all warps, the module's attribute those it was asked for.
         asked = re.search(r'"ttg\.num-warps" = (\d+)', kernel.asm.get("ttgir", ""))
         if asked:
             options["num_warps"] = int(asked[1])
         environment = {**compiler.get_cache_invalidating_env_vars(), RECIPE: self._key}
-        stages = {name: kernel.asm[name] for name in ("ttir", "ttgir", "ptx") if name in kernel.asm}
-        with self.weaving(kernel.kernel, stages):
+        stages = {name: kernel.asm[name] for name in ("ttir", "ttgir", "llir", "ptx") if name in kernel.asm}
+        with self.weaving(kernel.kernel, stages, metadata):
             source = _lowered(kernel.src, stages)
             return compiler.compile(source, target=target, options=options, _env_vars=environment)
 

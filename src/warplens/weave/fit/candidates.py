@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from warplens.weave.fit.resources import Resources
 from warplens.weave.weaving import Weaving
 
-HOPELESS = 1.5
-"""A kernel that takes this many times the registers it may take would spill under a limit."""
-SMALL_SPILL = 64
+HOPELESS = {"fixed": 1.25, "light": 1.5}
+"""By the weaving that is tried next: a kernel that takes this many times the registers it may take would spill under a
+limit. In a loop, records wait in registers, which a light weaving does without."""
+SMALL_SPILL = 16
 """Bytes of spills that a lean weaving may avoid."""
 
 
@@ -52,12 +53,10 @@ def automatic_candidates(
     """
     if not marked_less:
         yield Candidate(how)
-    limit = register_limit()
-    if limit and not marked_less and latest().registers > HOPELESS * limit:
+    limit, name = register_limit(), "fixed" if fits_fixed() else "light"
+    if limit and not marked_less and latest().registers > HOPELESS[name] * limit:
         return
-    first, lean = (
-        Candidate(named_weaving(how, name), limit) for name in ("fixed" if fits_fixed() else "light", "lean")
-    )
+    first, lean = (Candidate(named_weaving(how, one), limit) for one in (name, "lean"))
     if first != Candidate(how):
         yield first
     if latest().spills <= SMALL_SPILL:
