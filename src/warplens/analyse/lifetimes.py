@@ -350,10 +350,6 @@ class Lifetimes:
         found = self.blocks
         return BlockLives(found.number[of], found.sm[of], found.begin_ns[of], found.end_ns[of])
 
-    def sum_per_track(self, values: Array) -> Array:
-        """The sum of a per-row array over each track."""
-        return _reduce(np.add, values, self.first)
-
     def launches_of(self, name: str) -> Int:
         """The launches (indices) of a variant by its label, or of all variants of a kernel by its name."""
         return self.variants[name] if name in self.variants else self.kernels.get(name, np.empty(0, np.int64))
@@ -433,7 +429,3 @@ def reduce_by(what: np.ufunc, values: Array, index: Int, groups: int) -> Array:
     order = np.argsort(index, kind="stable")
     starts = np.searchsorted(index[order], np.arange(groups))
     return np.asarray(what.reduceat(values[order], starts))
-
-
-def _reduce(what: np.ufunc, values: Array, starts: Int) -> Array:
-    return np.asarray(what.reduceat(values, starts)) if len(starts) else values[:0]
