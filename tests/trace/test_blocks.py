@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import warplens as wl
+from tests.support.rewritten_trace import rewrite, with_value
 from tests.support.synthetic_capture import make_capture
-from tests.trace.test_validation import rewrite, with_value
 from warplens.decode import decode
 from warplens.errors import CaptureError
 from warplens.trace import columns, model, row_groups, validation

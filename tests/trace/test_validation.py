@@ -16,34 +16,13 @@ import pytest
 import warplens as wl
 from tests.support.builders import Span, make_trace
 from tests.support.paths import GOLDEN
+from tests.support.rewritten_trace import rewrite, with_value
 from tests.support.synthetic_capture import make_capture
 from warplens.decode import decode
 from warplens.errors import CaptureError
 from warplens.trace.io import METADATA_KEY
 
 SPANS = [Span("a", 0, 10), Span("b", 2, 3), Span("a", 20, 5), Span("a", 0, 10, block=1), Span("b", 2, 3, block=1)]
-
-
-def rewrite(path: Path, table: pa.Table | None = None, **document: Any) -> Path:
-    """Write the file again without checksums, with other rows or other keys of its JSON document."""
-    rows = pq.read_table(path)
-    fields = json.loads(rows.schema.metadata[METADATA_KEY]) | document
-    made = (rows if table is None else table).replace_schema_metadata({METADATA_KEY: json.dumps(fields).encode()})
-    pq.write_table(made, path)
-    return path
-
-
-def with_value(path: Path, column: str, row: int, value: Any) -> Path:
-    table = pq.read_table(path)
-    values = table.column(column).to_pylist()
-    values[row] = value
-    at, kind = table.schema.get_field_index(column), table.schema.field(column).type
-    made = (
-        pa.array(values, kind.value_type).dictionary_encode()
-        if pa.types.is_dictionary(kind)
-        else pa.array(values, kind)
-    )
-    return rewrite(path, table.set_column(at, column, made))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from warplens.analyse.executions import counts
-from warplens.analyse.lifetimes import Float, Lifetimes
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
 from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, clusters_of, compare, interval_of_means
 from warplens.analyse.statistics import RegionStatistics, statistics
@@ -111,7 +112,9 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
     are needed: a different clock rate alone changes the ns of computation and the cycles of memory waits, and neither
     is caused by the code.
     """
-    return diff_sides(TraceSide(before), TraceSide(after), margin=margin, confidence=confidence)
+    with ThreadPoolExecutor(2) as pool:
+        old, new = pool.map(TraceSide, (before, after))
+    return diff_sides(old, new, margin=margin, confidence=confidence)
 
 
 class DiffSide(Protocol):
@@ -191,7 +194,9 @@ def _regions(
     before: DiffSide, after: DiffSide, old: str, new: str, margin: float, confidence: float
 ) -> list[RegionChange]:
     sides = ((before, old), (after, new))
-    rows, samples = [side.rows(name) for side, name in sides], [side.samples(name) for side, name in sides]
+    with ThreadPoolExecutor(len(sides)) as pool:
+        samples = list(pool.map(lambda one: one[0].samples(one[1]), sides))
+    rows = [side.rows(name) for side, name in sides]
     launches = [len(side.durations(name)[0]) for side, name in sides]
     names = list(dict.fromkeys([*rows[0], *rows[1]]))
     shared = [name for name in names if name in samples[0] and name in samples[1]]
@@ -254,24 +259,37 @@ class TraceSide:
         return self._rows[kernel]
 
     def samples(self, kernel: str) -> Mapping[str, Sample]:
-        trace, lives, known = self._trace, self._lives, self.rows(kernel)
+        lives, known = self._lives, self.rows(kernel)
         cluster, clusters = clusters_of(lives, kernel)
-        rows = lives.spans_of(kernel, measured=True)
-        region = lives.region[rows]
-        order = np.argsort(region.astype(np.uint16 if len(lives.regions) < 1 << 16 else np.int32), kind="stable")
-        count = np.bincount(region, minlength=len(lives.regions))
-        bounds = np.append(0, np.cumsum(count))
-        chosen = order if isinstance(rows, slice) else rows[order]
-        ns, amount = trace.numpy("dur_ns"), counts(trace) if trace.aggregated else None
-        out: dict[str, Sample] = {}
-        for code in np.flatnonzero(count).tolist():
-            part = chosen[bounds[code] : bounds[code + 1]]
-            name = lives.regions[code]
-            cycles, in_ns = lives.duration[part], ns[part]
+        regions = list[Any](zip(lives.regions, *self._durations(kernel, cluster), strict=True))
+        return {name: Sample(known[name], cycles, ns, of, clusters) for name, cycles, ns, of in regions if len(cycles)}
+
+    def _durations(self, kernel: str, cluster: Int) -> list[list[Array]]:
+        """By region, the cycles, the ns and the cluster of each span of a kernel that ended."""
+        trace, lives, tracks = self._trace, self._lives, self._lives.tracks_of(kernel)
+        amount = counts(trace) if trace.aggregated else None
+        small = np.uint8 if len(lives.regions) < 1 << 8 else np.int32
+        parts: list[list[list[Array]]] = [[[] for _ in lives.regions] for _ in range(3)]
+        for begin, end, (cycles, ns, region) in trace.blocks("dur_cycles", "dur_ns", "region"):
+            of = slice(*np.searchsorted(lives.first, (begin, end)))
+            here = lives.measured[begin:end] & np.repeat(tracks[of], lives.counts[of])
+            order = np.argsort(region.astype(small), kind="stable")
+            order = order if here.all() else order[here[order]]
+            bounds = np.searchsorted(region[order], np.arange(len(lives.regions) + 1))
+            columns = [cycles, ns, np.repeat(cluster[of], lives.counts[of])]
             if amount is not None:  # the mean of each warp is one observation
-                cycles, in_ns = cycles / amount[part], in_ns / amount[part]
-            out[name] = Sample(known[name], cycles, in_ns, cluster[lives.of_row[part]], clusters)
-        return out
+                columns[:2] = cycles / amount[begin:end], ns / amount[begin:end]
+            for found, values in zip(parts, columns, strict=True):
+                grouped = _narrow(values[order])
+                for code in np.flatnonzero(np.diff(bounds)).tolist():
+                    found[code].append(grouped[bounds[code] : bounds[code + 1]])
+        return [[np.concatenate(some) if some else np.zeros(0, np.int32) for some in found] for found in parts]
+
+
+def _narrow(values: Array) -> Array:
+    """Whole numbers in 32 bits where they fit, which takes half the memory."""
+    fits = values.dtype.kind == "i" and len(values) and values.max() < 1 << 31
+    return values.astype(np.int32) if fits else values
 
 
 def _judge(

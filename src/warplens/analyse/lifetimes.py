@@ -81,10 +81,6 @@ class Lifetimes:
         self.trace = trace
         tracks = trace.runs("track")
         self.first, self.counts = tracks.starts, tracks.counts
-        self.region, self.regions = trace.codes("region")
-        self.start = trace.numpy("start_cycle")
-        self.duration = trace.numpy("dur_cycles")
-        self.parent = trace.numpy("parent")
         self._per_track: dict[str, Int] = {}
 
     @classmethod
@@ -97,6 +93,26 @@ class Lifetimes:
 
     def __len__(self) -> int:
         return len(self.first)
+
+    @cached_property
+    def region(self) -> Array:
+        return self.trace.codes("region")[0]
+
+    @cached_property
+    def regions(self) -> list[str]:
+        return self.trace.regions
+
+    @cached_property
+    def start(self) -> Int:
+        return self.trace.numpy("start_cycle")
+
+    @cached_property
+    def duration(self) -> Int:
+        return self.trace.numpy("dur_cycles")
+
+    @cached_property
+    def parent(self) -> Array:
+        return self.trace.numpy("parent")
 
     def per_track(self, name: str) -> Int:
         """One value per track of a column that is constant along a track."""
@@ -334,10 +350,6 @@ class Lifetimes:
         found = self.blocks
         return BlockLives(found.number[of], found.sm[of], found.begin_ns[of], found.end_ns[of])
 
-    def sum_per_track(self, values: Array) -> Array:
-        """The sum of a per-row array over each track."""
-        return _reduce(np.add, values, self.first)
-
     def launches_of(self, name: str) -> Int:
         """The launches (indices) of a variant by its label, or of all variants of a kernel by its name."""
         return self.variants[name] if name in self.variants else self.kernels.get(name, np.empty(0, np.int64))
@@ -417,7 +429,3 @@ def reduce_by(what: np.ufunc, values: Array, index: Int, groups: int) -> Array:
     order = np.argsort(index, kind="stable")
     starts = np.searchsorted(index[order], np.arange(groups))
     return np.asarray(what.reduceat(values[order], starts))
-
-
-def _reduce(what: np.ufunc, values: Array, starts: Int) -> Array:
-    return np.asarray(what.reduceat(values, starts)) if len(starts) else values[:0]

@@ -79,7 +79,7 @@ class TrackSums:
         for begin, end, columns in trace.blocks(*_COLUMNS):
             tracks = slice(*np.searchsorted(first, (begin, end)))
             arrays: list[Any] = [np.append(first[tracks], end) - begin, *columns, is_span[begin:end]]
-            block = _Block(begin, *arrays)
+            block = _TrackBlock(begin, *arrays)
             track, *found = add(block, detached[begin:end], many)
             cells.append([track + tracks.start, *found[: len(fields(RegionCells)) - 1]])
             extents.append(found[len(fields(RegionCells)) - 1 :])
@@ -91,7 +91,7 @@ class TrackSums:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _TrackBlock:
     """Rows of whole tracks. `first` is the row of the trace that they begin with, which `track_start` counts from."""
 
     first: int
@@ -113,7 +113,7 @@ class _NativeSums:
         self._cell_of = np.full(max(regions, 1), -1, np.int64)
         self._room = np.empty((0, 0), np.int64)
 
-    def add(self, block: _Block, detached: Mask, regions: int) -> list[Any]:
+    def add(self, block: _TrackBlock, detached: Mask, regions: int) -> list[Any]:
         library = native.load()
         assert library is not None
         rows, tracks = len(block.start), len(block.track_start) - 1
@@ -121,7 +121,7 @@ class _NativeSums:
             self._room = np.empty((len(fields(RegionCells)) + 1, rows), np.int64)
         inner, *cells = self._room
         extents = [np.empty(tracks, np.int64) for _ in fields(TrackExtents)]
-        arrays = [np.ascontiguousarray(getattr(block, field.name)) for field in fields(_Block)[1:]]
+        arrays = [np.ascontiguousarray(getattr(block, field.name)) for field in fields(_TrackBlock)[1:]]
         structure = [tracks, regions, block.first, *map(native.address, arrays)]
         library.wl_region_cells.restype = ctypes.c_int64
         many = library.wl_region_cells(
@@ -133,7 +133,7 @@ class _NativeSums:
         return [*(column[:many].copy() for column in cells), *extents]
 
 
-def _add(block: _Block, detached: Mask, regions: int) -> list[Any]:
+def _add(block: _TrackBlock, detached: Mask, regions: int) -> list[Any]:
     """The same with numpy."""
     heads, spans = block.track_start[:-1], block.is_span
     end, end_ns = block.start + block.duration, block.start_ns + block.duration_ns

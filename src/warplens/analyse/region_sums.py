@@ -104,7 +104,7 @@ class _Unit:
         inner, longer, of = self._room[0], self._room[1], self._room[2].view(np.int32)
         durations = np.ascontiguousarray(durations)
         measured, parent = np.ascontiguousarray(rows.measured), np.ascontiguousarray(rows.parent)
-        block = _Block(
+        block = _SummedRows(
             *(len(durations), rows.first, *map(native.pointer, (rows.key, parent, measured))),
             *(count.shape[1], native.pointer(rows.track_start), *self._shares.shape),
         )
@@ -129,7 +129,7 @@ class _Unit:
         return lasted[~short], key[~short]
 
 
-class _Block(ctypes.Structure):
+class _SummedRows(ctypes.Structure):
     _fields_ = [
         ("rows", ctypes.c_int64),
         ("first", ctypes.c_int64),

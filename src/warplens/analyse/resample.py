@@ -40,6 +40,7 @@ class Sample:
         self.count = np.bincount(cluster, minlength=clusters)
         self.present = int((self.count > 0).sum())
         self.step = max(len(cycles) // _MAX_SPANS, 1)
+        self._totals: dict[tuple[str, float], Float] = {}
 
     def subsample(self, unit: str) -> Array:
         """The durations, or every n-th of very many: enough to estimate their distribution."""
@@ -47,14 +48,16 @@ class Sample:
 
     def totals(self, unit: str, cap: float = np.inf) -> Float:
         """The sum of the durations of each cluster, each cut to `cap`."""
-        values = self.values[unit] if cap == np.inf else np.minimum(self.values[unit], cap)
-        return np.asarray(np.bincount(self.cluster, weights=values, minlength=self.clusters), np.float64)
+        if (unit, cap) not in self._totals:
+            values = self.values[unit] if cap == np.inf else np.minimum(self.values[unit], cap)
+            self._totals[unit, cap] = np.bincount(self.cluster, values, self.clusters).astype(np.float64)
+        return self._totals[unit, cap]
 
     def histogram(self, unit: str, edges: Float) -> Array:
         """How many durations of each cluster lie between edges, or every n-th of very many."""
         bins = len(edges) - 1
         at = np.clip(np.searchsorted(edges, self.subsample(unit), side="right") - 1, 0, bins - 1)
-        key = self.cluster[:: self.step] * bins + at
+        key = self.cluster[:: self.step].astype(np.int64) * bins + at
         return np.bincount(key, minlength=self.clusters * bins).reshape(self.clusters, bins)
 
     def point(self, metric: str, unit: str, cap: float) -> float:

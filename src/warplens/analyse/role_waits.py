@@ -13,7 +13,7 @@ from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roles import WarpRole, warp_roles
-from warplens.trace.barrier_rows import NO_RECORD
+from warplens.trace.edges import has_barrier_records
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
@@ -69,7 +69,7 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
 
 def _duties(trace: Trace) -> dict[tuple[str, int], WarpDuty]:
     """The duty of each warp of each kernel, where barriers were recorded."""
-    if not (trace.numpy("released_by") != NO_RECORD).any():
+    if not has_barrier_records(trace):
         return {}
     return {(one.kernel, one.warp): one for one in warp_duties(trace)}
 

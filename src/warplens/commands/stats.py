@@ -176,7 +176,8 @@ def command(
             for kernel, one in answer.kernels.items():
                 console.print(analysis_tables.answer_table(ANALYSES[name].table(kernel, one)))
     if not document:
-        result = part.stats(by=by, merge_variants=merge_variants, corrected=True)
+        with working("analysing"):
+            result = part.stats(by=by, merge_variants=merge_variants, corrected=True)
         result = result.sorted(metric) if metric else result
         document = result.to_json()
         if not as_json:

@@ -132,9 +132,11 @@ def _in_terminal(
     columns = width or (min(console.width, 200) if console.is_terminal else 160)
     console.width = columns
     by = "sm" if sm is None and block is None else "warp"
-    console.print(terminal.timeline(part, by=by, width=columns, most=rows))
+    with working("drawing"):
+        shown = terminal.timeline(part, by=by, width=columns, most=rows), terminal.spreads(part)
+    console.print(shown[0])
     console.print()
-    console.print(terminal.spreads(part))
+    console.print(shown[1])
     for line in filter(None, [rank_line(trace), sample_line(trace.meta.launches), *warnings_of(trace)]):
         console.print(line, style="yellow", markup=False)
 

@@ -17,7 +17,7 @@ _NUMBERS = 256
 """The most bytes that the numbers of an event and the keys between them take."""
 
 
-class _Columns(ctypes.Structure):
+class _EventColumns(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("kind", "region", "start", "duration", "cycles")]
 
 
@@ -43,7 +43,7 @@ class NativeEvents:
         rows = tracks.rows
         self._row_start = np.ascontiguousarray(tracks.row_start, np.int64)
         self._arrays = rows.kind, rows.region, rows.start, rows.duration, np.ascontiguousarray(cycles, np.int64)
-        self._columns = _Columns(*map(pointer, self._arrays))
+        self._columns = _EventColumns(*map(pointer, self._arrays))
         self._out = np.empty(0, np.uint8)
 
     def of(

@@ -13,7 +13,9 @@ import numpy.typing as npt
 from warplens.errors import WarplensError
 from warplens.trace.arrays import run_starts
 from warplens.trace.barrier_rows import NO_RECORD
+from warplens.trace.edges import has_barrier_records
 from warplens.trace.model import Trace
+from warplens.trace.pass_progress import passed
 from warplens.trace.schema import KINDS, LaunchInfo
 
 Array = npt.NDArray[Any]
@@ -93,9 +95,8 @@ class TrackTable:
         codes, names = self._trace.codes("kind")
         if tuple(names) != KINDS[: len(names)]:
             codes = np.array([KINDS.index(name) for name in names], np.int8)[codes]
-        barriers = self._trace.numpy("released_by") != NO_RECORD
-        if barriers.any():
-            codes = np.where(barriers, np.int8(BARRIER), codes)
+        if has_barrier_records(self._trace):
+            codes = np.where(self._trace.numpy("released_by") != NO_RECORD, np.int8(BARRIER), codes)
         return _contiguous(self._in_order(codes), np.int8)
 
     def _parents(self) -> npt.NDArray[np.int32]:
@@ -188,6 +189,7 @@ class TrackTable:
             reach = int(np.searchsorted(self.row_start, self.row_start[begin] + CHUNK_ROWS, side="right")) - 1
             end = min(max(reach, begin + 1), self.count)
             yield begin, end
+            passed(int(self.row_start[end]), int(self.row_start[-1]))
             begin = end
 
     @cached_property

@@ -18,6 +18,7 @@ from warplens.trace import checksums
 from warplens.trace.arrays import numpy_dtype, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
 from warplens.trace.joined_column import JoinedColumn, JoinedNames, UnusualNames, combined
+from warplens.trace.pass_progress import passed
 from warplens.trace.row_groups import is_cut_between
 from warplens.trace.runs import Runs
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, Meta
@@ -158,6 +159,7 @@ class ParquetColumns:
                 table = self._table(names, batch)
                 for name in names:
                     joined[name].add(self._cast(table, name))
+                passed(joined[names[0]].rows, self.rows)
             return {name: column.array() for name, column in joined.items()}
         table = self._table(names, self._groups)
         return {name: combined(self._cast(table, name)) for name in names}

@@ -12,6 +12,7 @@ from warplens.trace.arrays import dictionary_array, to_arrow
 from warplens.trace.barrier_rows import (
     COPIES,
     IMMEDIATE_CYCLES,
+    NO_RECORD,
     UNKNOWN_ARRIVAL,
     BarrierWords,
     Int,
@@ -47,8 +48,15 @@ EDGE_COLUMNS: dict[str, pa.DataType] = {
 `slack_ns` is how long before the wait the arrival came; negative if the wait began first."""
 
 
+def has_barrier_records(trace: Trace) -> bool:
+    """Whether barriers were recorded; without a single value that is known from the kinds of the rows alone."""
+    return bool(trace.of_kind("value").any() and (trace.numpy("released_by") != NO_RECORD).any())
+
+
 def edges(trace: Trace) -> pa.Table:
     """The edges of a trace, ordered by the waits' rows."""
+    if not has_barrier_records(trace):
+        return pa.schema(list(EDGE_COLUMNS.items())).empty_table()
     released = trace.numpy("released_by")
     record = np.flatnonzero((released >= 0) | (released == UNKNOWN_ARRIVAL))
     if not len(record):

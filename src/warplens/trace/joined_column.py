@@ -51,19 +51,19 @@ class JoinedColumn:
         plain = self._is_names or pa.types.is_integer(kind)
         self._values = np.empty(rows, numpy_dtype(kind)) if plain else None
         self._chunks: list[pa.Array] = []
-        self._rows = 0
+        self.rows = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
         """Add the next rows."""
         for chunk in column.chunks:
             numbers = None if self._values is None else self._numbers(chunk)
             if self._values is not None and numbers is None:
-                self._chunks, self._values = [self._so_far()] if self._rows else [], None
+                self._chunks, self._values = [self._so_far()] if self.rows else [], None
             if self._values is None or numbers is None:
                 self._chunks.append(chunk)
             else:
-                self._values[self._rows : self._rows + len(chunk)] = numbers
-            self._rows += len(chunk)
+                self._values[self.rows : self.rows + len(chunk)] = numbers
+            self.rows += len(chunk)
 
     def array(self) -> pa.Array:
         """All rows that were added."""
@@ -72,7 +72,7 @@ class JoinedColumn:
     def _numbers(self, chunk: pa.Array) -> Array | None:
         """The numbers of some rows; None where Arrow has to put them together."""
         assert self._values is not None
-        if self._rows + len(chunk) > len(self._values) or chunk.null_count:
+        if self.rows + len(chunk) > len(self._values) or chunk.null_count:
             return None
         try:
             return self._names.codes(chunk) if self._is_names else to_numpy(chunk)
@@ -81,7 +81,7 @@ class JoinedColumn:
 
     def _so_far(self) -> pa.Array:
         assert self._values is not None
-        values = self._values[: self._rows]
+        values = self._values[: self.rows]
         return dictionary_array(values, self._names.names) if self._is_names else to_arrow(values)
 
 

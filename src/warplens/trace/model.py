@@ -18,6 +18,7 @@ from warplens.text import printable
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow, to_numpy
 from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableColumns
 from warplens.trace.parquet_pieces import Piece
+from warplens.trace.pass_progress import passed
 from warplens.trace.runs import Runs
 from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta
 from warplens.trace.validation import RUN_COLUMNS
@@ -148,6 +149,7 @@ class Trace:
             for begin, end in tracks.blocks(first, last, BLOCK_ROWS):
                 here, there = slice(begin, end), slice(begin - first, end - first)
                 yield begin, end, [whole[name][here] if name in whole else read[name][there] for name in names]
+                passed(end, len(self))
 
     def _numbers(self, name: str) -> Array:
         """A whole column of numbers, or of codes of names."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,10 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lifetimes import Int, reduce_by
+from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
-from warplens.trace.runs import Runs
 from warplens.trace.schema import LIFE
 from warplens.wording import percent
 
@@ -31,8 +31,6 @@ _LEAST_LOCKED = 0.15
 _LEAST_WARPS = 4
 _LEAST_BLOCKS = 8
 _OVERLAP = 0.05
-_AT_ONCE = 1 << 17
-"""Intervals that are compared at a time: few show that a section is not exclusive."""
 _MOST_OF_ONE = 0.5
 _SURE = 0.75
 """At least so much is gained where nearly all time is waiting; what else limits the kernel shows only then."""
@@ -63,44 +61,57 @@ def exclusive_section(e: Evidence) -> Section | None:
         fits = [_LEAST_SHARE <= shares[code] <= _MOST_SHARE for shares in (of_kernel, of_blocks)]
         if e.kinds[name] is Purpose.WAIT or name == LIFE or not any(fits):
             continue
-        rows = e.spans_in([name])
-        if fits[0] and _excludes_on_device(e, rows):
+        if fits[0] and _excludes_on_device(e, name):
             found.append(Section(name, "device", min(float(of_kernel[code]), 1.0)))
-        elif fits[1] and _excludes_in_blocks(e, rows):
+        elif fits[1] and _excludes_in_blocks(e, code):
             found.append(Section(name, "block", min(float(of_blocks[code]), 1.0)))
     return max(found, key=lambda one: one.share, default=None)
 
 
-def _excludes_on_device(e: Evidence, rows: Int) -> bool:
+def _excludes_on_device(e: Evidence, name: str) -> bool:
+    rows = e.spans_in([name])
     tracks = e.lives.of_row[rows]
     many = len(np.unique(e.lives.block[tracks])) >= _LEAST_BLOCKS * len(e.launches)
-    return many and _exclude(e.trace.numpy("start_ns")[rows], e.trace.numpy("dur_ns")[rows], e.lives.launch[tracks])
+    start, lasted = e.trace.numpy("start_ns")[rows], e.trace.numpy("dur_ns")[rows]
+    return many and _exclude([(start, lasted, e.lives.launch[tracks])], float(lasted.sum()))
 
 
-def _excludes_in_blocks(e: Evidence, rows: Int) -> bool:
-    tracks = e.lives.of_row[rows]
-    ran, of = np.unique(tracks, return_inverse=True)
-    warps = np.bincount(e.lives.block[ran])
+def _excludes_in_blocks(e: Evidence, code: int) -> bool:
+    lives, cells = e.lives, e.lives.cells
+    here = (cells.region == code) & lives.tracks_of(e.label)[cells.track]
+    ran, spent = cells.track[here], cells.duration[here]
+    warps = np.bincount(lives.block[ran])
     many = float(np.median(warps[warps > 0])) >= _LEAST_WARPS
     # Warps take turns; one that runs it for most of the time has more work than the others.
-    spent = np.bincount(of.reshape(-1), e.lives.duration[rows])
-    blocks, group = np.unique(e.lives.block[ran], return_inverse=True)
+    blocks, group = np.unique(lives.block[ran], return_inverse=True)
     most, whole = (reduce_by(one, spent, group.reshape(-1), len(blocks)) for one in (np.maximum, np.add))
     shared = float(np.median(most / np.maximum(whole, 1))) <= _MOST_OF_ONE
-    return many and shared and _exclude(e.lives.start[rows], e.lives.duration[rows], e.lives.block[tracks])
+    return many and shared and _exclude(_instances(lives, ran, code), float(spent.sum()))
 
 
-def _exclude(start: Int, lasted: Int, place: Int) -> bool:
-    """Whether intervals at the same place do not overlap, apart from the error of the clock."""
-    total, overlapping = float(lasted.sum()), 0.0
-    order = np.argsort(place, kind="stable")
-    heads = Runs.of(place[order])
-    for begin, end in heads.blocks(0, len(order), _AT_ONCE):
-        rows = order[begin:end]
-        since, long = start[rows], lasted[rows]
-        first = int(since.min())
-        axis = place[rows] * (int((since + long).max()) - first + 1) - first + since
-        overlapping += float(long.sum()) - length(*union(axis, axis + long))
+def _instances(lives: Lifetimes, ran: Int, code: int) -> Iterator[tuple[Int, Int, Int]]:
+    """Begin, cycles and block of a region's spans on some tracks, all spans of a block together."""
+    member = np.isin(np.arange(len(lives)), ran)
+    for batch in lives.track_batches(np.where(member, lives.block, -1)):
+        tracks = batch[member[batch]]
+        rows = lives.rows_of(tracks)
+        chosen = (lives.region[rows] == code) & lives.is_span[rows]
+        block = np.repeat(lives.block[tracks], lives.counts[tracks])
+        yield lives.start[rows[chosen]], lives.duration[rows[chosen]], block[chosen]
+
+
+def _exclude(parts: Iterable[tuple[Int, Int, Int]], total: float) -> bool:
+    """Whether intervals at the same place do not overlap, apart from the error of the clock.
+
+    `parts` have the begin, length and place of intervals, and all those of a place; `total` is their length. A few show
+    that a section is not exclusive.
+    """
+    overlapping = 0.0
+    for start, lasted, place in parts:
+        if len(start):
+            first = int(start.min())
+            axis = place * (int((start + lasted).max()) - first + 1) - first + start
+            overlapping += float(lasted.sum()) - length(*union(axis, axis + lasted))
         if overlapping > _OVERLAP * total:
             return False
     return True

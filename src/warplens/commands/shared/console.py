@@ -79,12 +79,14 @@ def print_json(document: Any) -> None:
 
 @contextmanager
 def working(message: str) -> Iterator[None]:
-    """Show a spinner on stderr, if stderr is a terminal."""
+    """Show a spinner or a progress bar on stderr, if stderr is a terminal."""
     console = stderr()
     if not console.is_terminal:
         yield
         return
-    with console.status(message):
+    from warplens.commands.shared.progress import progress_bar
+
+    with progress_bar(console, message):
         yield
 
 
