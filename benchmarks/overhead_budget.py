@@ -127,11 +127,12 @@ def table(folder: Path) -> str:
     lines.append("|---|---|---|---|---|---|---|---|")
     for name, case in found["cases"].items():
         for kernel, row in case.get("kernels", {}).items():
-            first = f"{row['tried'][0]['slowdown']:.3f}" if row["tried"] else "-"
+            tried = row["tried"]
+            first = f"{tried[0]['slowdown']:.3f}" if tried and tried[0]["step"] == 1 else "-"
             now = "-" if row["slowdown"] is None else f"{row['slowdown']:.3f}"
             share = "all blocks" if row["step"] == 1 else f"1 block in {row['step']}"
             covered = "-" if row["covered"] is None else f"{100 * row['covered']:.0f} %"
-            left = ", ".join(row["omitted"]) or "-"
+            left = f"{len(row['omitted'])} regions" if row["omitted"] else "-"
             cells = name, kernel.partition(" ")[0][:48], f"{row['us']:.0f}", first, now, share, left, covered
             lines.append(f"| {' | '.join(cells)} |")
         if "problem" in case:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import TypeVar
 
-from warplens.text import printable
+from warplens.text import one_line, printable
 
 
 class WarplensError(Exception):
@@ -47,7 +47,7 @@ class CaptureError(WarplensError):
     """A capture or trace file that is not valid."""
 
     def __init__(self, path: object, field: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{path}: {field}: {problem}; {remedy}")
+        super().__init__(one_line(f"{path}: {field}: {problem}; {remedy}"))
         self.path, self.field, self.problem, self.remedy = str(path), field, problem, remedy
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.finding import NOTHING_TO_FIX, Gain
+from warplens.analyse.finding import NOTHING_TO_FIX, Finding, Gain
+from warplens.analyse.finding_text import evidence_text, gain_text
 from warplens.analyse.findings import findings
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.ncu import NcuKernel
@@ -254,3 +255,24 @@ def test_a_measured_slope_limits_what_a_region_can_gain() -> None:
         else:
             refuted = {one.kind: one.what for one in found.refuted}
             assert "delays in `load` do not reach the kernel's end" in refuted["too little in flight"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("last wave", "saves 10.0 to 30.0 % (1.00 µs to 3.00 µs per launch)"),
+        ("nothing to fix", "at most 30.0 %"),
+        ("undecided", "may save up to 30.0 %"),
+    ],
+)
+def test_only_what_is_supported_promises_to_save(kind: str, text: str) -> None:
+    one = Finding(kind, "what", "advice", "kernel", gain=Gain(0.1, 0.3), gain_ns=Gain(1_000, 3_000))
+    assert gain_text(one) == text
+
+
+def test_shares_are_percentages_and_counts_of_warps_are_not() -> None:
+    evidence = {"fetch_without_work": 0.5, "fetching_warps_per_sm": 0.94, "sm_time_without_work": 0.3, "purity": 1.0}
+    shown = evidence_text(Finding("k", "what", "advice", "kernel", evidence=evidence))
+    assert shown == (
+        "fetch without work 50.0 %; fetching warps per sm 0.94; sm time without work 30.0 %; purity 100.0 %"
+    )

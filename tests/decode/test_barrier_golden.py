@@ -78,7 +78,7 @@ def test_a_cuda_pipeline_with_bulk_copies() -> None:
 
 
 def test_a_slow_test_of_a_barrier_is_no_wait_for_an_unrecorded_arrival() -> None:
-    """Four blocks of the CuTe GEMM of examples/: a busy SM takes up to 600 cycles to test a barrier that is complete."""
+    """Four blocks of the CuTe GEMM of examples/: a busy SM takes up to 600 cycles to test a complete barrier."""
     trace = load(GOLDEN / "captures" / "cute_gemm_barriers.wlcap")
     kinds = trace.edges["kind"].to_pylist()
     # Eight consumer warps wait for 16 tiles; the first wait for each of the four stages finds it empty.

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.fake_cupti import FIRST, FakeCupti, FakeLibrary, crc_of
 from warplens.driver import cupti_structures, pc_sampler, sample_buffer
+from warplens.driver.cupti_structures import ContextParams
 from warplens.driver.libcupti import Cupti, CuptiError, find_cupti
 from warplens.driver.pc_sampler import PcSampler, cubin_crc, source_line
 from warplens.errors import WarplensError
@@ -85,6 +86,11 @@ def test_the_structures_are_those_of_the_header(tmp_path: Path) -> None:
         for (mine, *_), theirs in zip(cls._fields_, fields.split(), strict=True):
             ours[f"{name}.{theirs}"] = getattr(cls, mine).offset
     assert header == ours | {name: getattr(cupti_structures.Attribute, name) for name in ATTRIBUTES}
+
+
+@pytest.fixture(autouse=True)
+def never_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pc_sampler, "_sampled_before", set())
 
 
 def sampled(library: FakeLibrary) -> PcSampler:
@@ -171,6 +177,15 @@ def test_a_context_that_another_profiler_samples_is_left_alone() -> None:
     assert library.enabled == {77}
     assert len(library.records) == 1
     assert not {"Enable", "Disable", "SetConfigurationAttribute"} & set(library.calls)
+
+
+def test_what_an_earlier_sampler_left_does_not_look_like_another_profiler() -> None:
+    library = FakeLibrary()
+    sampled(library).stop()
+    library._Enable(ContextParams(24, None, 77))  # CUPTI might answer as if sampling were still enabled
+    library.calls.clear()
+    with pytest.raises(CuptiError, match="Enable"):
+        sampled(library)
 
 
 @pytest.mark.parametrize("call", ["GetNumStallReasons", "SetConfigurationAttribute", "Start"])

@@ -29,6 +29,8 @@ def test_what_is_mentioned_by_name_stays() -> None:
     assert kept(launched, "a") == ["child", "a"]
     table = ".global .u64 table[1] = {called};\n" + function("called", kind=".func") + function("a") + function("b")
     assert kept(table, "a") == ["called", "a"]
+    targets = function("f", kind=".func") + function("a", "t: .calltargets f;\n\t{ call %rd1, (), t; }") + function("b")
+    assert kept(targets, "a") == ["f", "a"]
     helper = function("helper", kind=".func")
     declared = ".func helper();\n" + function("a", "call helper, ();") + helper + "// .globl b\n" + function("b")
     assert kept(declared, "a") == ["helper", "a", "helper"]

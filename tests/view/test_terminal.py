@@ -154,6 +154,15 @@ def test_figures_are_written_as_pictures(trace: Trace, tmp_path: Path) -> None:
         plot(trace, "stat")
 
 
+@pytest.mark.parametrize("name", [r"$\frac{$", "_hidden", "a$b$c", "\x9b2J"])
+def test_a_name_in_a_figure_is_no_formula_and_not_left_out(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    odd = make_trace([Span(name, 0, 10, kernel=name), Span("b", 2, 3, kernel=name)])
+    odd.export(tmp_path / "o.svg")
+    legend = plot(odd, "timeline").axes[0].get_legend()
+    assert len(legend.get_texts()) == 2
+
+
 def test_without_matplotlib_the_exact_pip_line_is_given(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

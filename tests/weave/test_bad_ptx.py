@@ -116,6 +116,7 @@ def test_instructions_with_too_few_or_too_many_operands_are_no_crash(line: str) 
         "// @woven []",
         kernel(f"{MARK}\nadd.u32 %r1, %r1")[:-9],
         kernel("é: bra ☃;"),
+        f"{HEAD}.entry k() .reqntid\n{{\n{MARK}\nret;\n}}",
         kernel("call f, ();", f".func f(,\n{{\n{MARK}\nret;\n}}\n"),
     ],
 )

@@ -158,6 +158,19 @@ $skip:
     assert woven(body).between == {}
 
 
+def test_a_kernel_in_which_any_of_many_regions_can_follow_any_other_gets_none() -> None:
+    def switch(cases: int) -> str:
+        parts = [
+            f"setp.eq.u32 %p1, %r1, {case};\n\t@!%p1 bra $case{case};\n\t// @warplens B r{case}\n"
+            f"\tadd.u32 %r1, %r1, 1;\n\t// @warplens E r{case}\n\tadd.u32 %r2, %r2, 1;\n\tbra $loop;\n$case{case}:"
+            for case in range(cases)
+        ]
+        return "$loop:\n\t" + "\n\t".join(parts) + "\n\tret;\n"
+
+    assert len(woven(switch(8)).between["k"]) > 64
+    assert woven(switch(40)).between == {}
+
+
 @pytest.mark.parametrize(
     ("auto", "asked"), [(None, False), (True, True), ("work,loads", True), ("loads", False), ("all", False)]
 )

@@ -9,6 +9,7 @@ import pytest
 from tests.support.ptx_kernels import kernel
 from warplens.ptx.tree import parse
 from warplens.weave.early_addresses import move_addresses_up
+from warplens.weave.track_ptx import AWAITED
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer, Weaving
 
@@ -41,6 +42,10 @@ CASES = {
         ["ld.global.u32 %r5, [%rd1];", WAIT, MARK, "add.s32 %r6, %r5, 1;"], None),
     "an address that is still read": ([WAIT, COPY, MARK, STEP, COPY], None),
     "an address that the mark tells": ([WAIT, "// @warplens V at u64 %rd1", STEP, COPY], None),
+    "a result of the wait": (["bar.red.popc.u32 %r5, 0, %p1;", MARK, "add.s32 %r6, %r5, 1;"], None),
+    "a register that the wait reads": (["bar.sync %r5, 64;", MARK, "add.s32 %r5, %r5, 1;"], None),
+    "a result of a wait in braces": (["{ cp.async.wait_all; mov.u32 %r5, %r4; }", MARK, "add.s32 %r6, %r5, 1;"], None),
+    "a wait for a value": ([WAIT, MARK, f"mad.lo.u32 {AWAITED}, %r5, %r4, {AWAITED};", COPY], None),
     "floating-point work": ([WAIT, MARK, "fma.rn.f32 %r5, %r6, %r7, %r8;", COPY], None),
     "work on a condition": ([WAIT, MARK, "@%p1 add.s64 %rd1, %rd1, 64;", COPY], None),
     "the clock": ([WAIT, MARK, "mov.u32 %r5, %clock;", COPY], None),

@@ -143,7 +143,7 @@ def candidates_for(how: Weaving, limit: int, latest: Resources, **options: Any) 
 
 def test_the_order_of_candidates_for_automatic_marks() -> None:
     how = Weaving()
-    light = Weaving(keep=0, constants=False, store="late")
+    light = Weaving(keep=0, early=False, constants=False, store="late")
     lean, fixed = replace(light, lean=True), replace(how, fixed=True)
     taken = Resources(registers=100)
     made = automatic_candidates(how, lambda: pytest.fail("the first candidate needs no limit"), lambda: taken)
@@ -160,7 +160,7 @@ def test_candidates_that_are_sure_to_lose_are_not_tried() -> None:
     how, far, spilled = Weaving(), Resources(registers=97), Resources(registers=64, spills=400)
     assert candidates_for(how, 64, far) == [Candidate(how)], "97 registers do not fit into 64"
     assert len(candidates_for(how, 64, far, marked_less=True)) == 2
-    light = Candidate(Weaving(keep=0, constants=False, store="late"), 64)
+    light = Candidate(Weaving(keep=0, early=False, constants=False, store="late"), 64)
     assert candidates_for(how, 64, spilled) == [Candidate(how), light], "no weaving saves 400 bytes"
     assert candidates_for(how, 64, replace(spilled, spills=24)) == [Candidate(how), light], "nor 24"
     assert len(candidates_for(how, 64, replace(spilled, spills=16))) == 3
@@ -208,22 +208,22 @@ def test_a_few_spills_may_be_free() -> None:
 
 def test_the_order_of_candidates_of_the_other_front_ends() -> None:
     how = Weaving()
-    light = Weaving(keep=0, store="late")
+    light = Weaving(keep=0, early=False, store="late")
     spread = replace(light, store="spread", aligned=True)
     assert list(intercepted_candidates(how, 64, aligned=True)) == [
         Candidate(how), Candidate(light), Candidate(light, 64), Candidate(spread), Candidate(spread, 64)
     ]  # fmt: skip
     now = Weaving(store="now")
-    fewer = replace(now, keep=0)
+    fewer = replace(now, keep=0, early=False)
     assert list(intercepted_candidates(now, 64, aligned=True)) == [
         Candidate(now), Candidate(fewer), Candidate(fewer, 64)
     ]  # fmt: skip
     sums = Weaving(mode="aggregate")
     assert all(candidate.how.aligned for candidate in intercepted_candidates(sums, 64, aligned=True))
     assert list(module_candidates(how)) == [
-        Candidate(how), Candidate(Weaving(keep=0)), Candidate(Weaving(keep=0, join=False))
+        Candidate(how), Candidate(Weaving(keep=0, early=False)), Candidate(Weaving(keep=0, early=False, join=False))
     ]  # fmt: skip
-    assert list(limited_candidates(how, 40)) == [Candidate(how, 40), Candidate(Weaving(lean=True), 40)]
+    assert list(limited_candidates(how, 40)) == [Candidate(how, 40), Candidate(Weaving(early=False, lean=True), 40)]
 
 
 LOG = """ptxas info    : Function properties for k

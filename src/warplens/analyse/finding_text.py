@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.analyse.finding import NOTHING_TO_FIX, Finding, Number, Spread
+from warplens.analyse.finding import NOTHING_TO_FIX, UNDECIDED, Finding, Number, Spread
 from warplens.wording import digits, duration, number_ranges, percent
 
 _SHOWN = 6
@@ -32,6 +32,8 @@ def gain_text(one: Finding) -> str:
     low, high = percent(one.gain.low).removesuffix(" %"), percent(one.gain.high)
     if one.kind == NOTHING_TO_FIX:
         return f"at most {high}"
+    if one.kind == UNDECIDED:
+        return f"may save up to {high}"
     saves = f"saves {low} to {high}" if low != high.removesuffix(" %") else f"saves {high}"
     return f"{saves} ({duration(one.gain_ns.low)} to {duration(one.gain_ns.high)} per launch)"
 

@@ -155,7 +155,7 @@ def _suggest_option(option: str, ctx: click.Context | None) -> str:
 
 def _print_error(line: str) -> None:
     try:
-        click.echo(printable(line.replace("\n", "\\n")), with_ascii_fallback(sys.stderr))
+        click.echo(printable(line), with_ascii_fallback(sys.stderr))
     except (OSError, ValueError):
         _discard(sys.stderr)  # nobody reads it: the exit code says it all
 

@@ -75,9 +75,10 @@ def add_work(
     next_top = np.minimum(np.append(tops, len(rows.start))[np.searchsorted(tops, spans, side="right")], row_end)
     # A gap is before each span, and after the last span of a track. Left and right of it are spans, or -1.
     leads = np.append(True, own[1:] != own[:-1])
-    lasts = np.flatnonzero(np.append(leads[1:], True))
-    left = np.append(np.where(leads, -1, np.arange(len(spans)) - 1), lasts)
-    right = np.append(np.arange(len(spans)), np.full(len(lasts), -1))
+    number = np.arange(len(spans))
+    right = np.full(len(spans) + np.count_nonzero(leads), -1)
+    right[number + np.cumsum(leads) - 1] = number
+    left = np.append(-1, right[:-1])
     track = own[np.where(right >= 0, right, left)]
     begin = np.where(left >= 0, end[left], windows.start_clock[track])
     until = np.where(right >= 0, rows.start[spans[right]], windows.exit_clock[track])
@@ -87,13 +88,12 @@ def add_work(
     whole = ((left >= 0) & (right >= 0)) | (windows.written <= windows.slots)[track]
     chosen = whole & (over[left] | (left < 0)) & (windows.exited[track] | (right >= 0)) & (until > begin) & (found >= 0)
     at = np.where(left >= 0, next_top[left], plan.row_start[track])
-    order = np.flatnonzero(chosen)
-    order = order[np.lexsort((track[order], at[order]))]
-    stop = np.where(right >= 0, spans[right], plan.row_start[track + 1])[order]
-    work = {"region": found[order], "start": begin[order], "duration": (until - begin)[order]}
+    work = {"region": found[chosen], "start": begin[chosen], "duration": (until - begin)[chosen]}
     marks = np.flatnonzero(outermost & (rows.kind != SPAN))
-    rows, plan = rows.with_spans(plan, at[order], track[order], work)
-    _enclose(rows, marks, at[order], stop)
+    stop = np.where(right >= 0, spans[right], plan.row_start[track + 1])
+    rows, plan = rows.with_spans(plan, at[chosen], track[chosen], work)
+    if len(marks):
+        _enclose(rows, marks, at[chosen], stop[chosen])
     return plan, rows
 
 

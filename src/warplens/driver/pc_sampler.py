@@ -40,6 +40,8 @@ _free = ctypes.CDLL(None).free
 _free.argtypes, _free.restype = [c_void_p], None
 _leaked: list[PcSampler] = []
 """Samplers that CUPTI would not end: it may still write to their memory."""
+_sampled_before: set[int] = set()
+"""Contexts whose configuration a sampler of ours has changed, so that it does not tell of another profiler."""
 
 
 def cubin_crc(lib: Cupti, cubin: bytes) -> int:
@@ -73,12 +75,13 @@ class PcSampler:
             raise WarplensError(f"{lib.path} is too old: samples need that of CUDA 12.4 or newer")
         self._lib, self._context = lib, context
         self.samples, self.period = PcSamples(), 1 << period
-        if self._has_another():
+        if context not in _sampled_before and self._has_another():
             raise WarplensError("another profiler, such as Proton, is sampling this context")
         self._call("Enable")
         try:
             self.reasons = self._stall_reasons()
             self._fetched, self._last = SampleBuffer(self.reasons), SampleBuffer(self.reasons)
+            _sampled_before.add(context)
             self._configure(period)
             self._call("Start")
         except BaseException:

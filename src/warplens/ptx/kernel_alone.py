@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from warplens.ptx.operands import names
-from warplens.ptx.tree import Comment, Function, PtxModule
+from warplens.ptx.tree import Comment, Function, PtxModule, Scope
 
 _DEBUG_INFO = re.compile(r"^\s*\.section\s+\.debug_(?:info|loc|frame)\b", re.M)
 """Sections with the labels of functions, as `nvcc -G` makes them."""
@@ -22,7 +22,8 @@ def kernel_alone(module: PtxModule, kernel: str) -> PtxModule:
         return module
     mentions: dict[str, set[str]] = {}
     for one in module.functions:
-        mentions.setdefault(one.name, set()).update(*(names(i.arguments) for i in one.instructions()))
+        texts = [node.raw for node in one.walk() if not isinstance(node, (Comment, Scope))]
+        mentions.setdefault(one.name, set()).update(names("\n".join(texts)))
     kept, work = set(), [kernel, *names(others).intersection(mentions)]
     while work:
         name = work.pop()

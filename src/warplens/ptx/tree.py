@@ -421,6 +421,8 @@ def _header(lead: str, raw: str, line: int, header: str) -> Function:
         name: tuple(_number(number, line, header) for number in re.findall(r"\d+", numbers))
         for name, numbers in PERFORMANCE.findall(text[match.end() :])
     }
+    if () in (performance.get("reqntid"), performance.get("maxntid")):
+        raise PtxError(line, header.strip().partition("\n")[0], "the size of the kernel's blocks has no number")
     return Function(
         lead,
         raw,

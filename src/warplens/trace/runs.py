@@ -31,7 +31,7 @@ class Runs:
 
     @staticmethod
     def joined(parts: Iterable[Array]) -> Runs:
-        """The runs of a column that comes part by part, of which there is at least one."""
+        """The runs of a column that comes part by part."""
         starts: list[Array] = []
         values: list[Array] = []
         rows = 0
@@ -43,6 +43,8 @@ class Runs:
                 starts.append(heads + rows)
                 values.append(part[heads])
             rows += len(part)
+        if not values:  # a file without rows may have no part at all
+            return Runs(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
         return Runs(np.concatenate(starts).astype(np.int64), np.concatenate(values), rows)
 
     @property

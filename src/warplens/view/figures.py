@@ -9,6 +9,7 @@ from warplens.analyse.histogram import durations
 from warplens.analyse.timeline import innermost, rows_of
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.files import atomic_write
+from warplens.text import printable
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.view.palette import colours
@@ -76,11 +77,11 @@ def draw_timeline(trace: Trace, axis: Axes, by: str = "sm", most: int = _MAX_ROW
     axis.set_xlim(float(parts.begin.min(initial=0)) / 1e3, max(float(parts.end.max(initial=1)) / 1e3, 1e-3))
     axis.set_ylim(shown - 0.4, -0.6)
     step = max(1, shown // 24)
-    axis.set_yticks(range(0, shown, step), [layout.labels[at] for at in range(0, shown, step)], fontsize=7)
+    axis.set_yticks(range(0, shown, step), [_as_text(layout.labels[at]) for at in range(0, shown, step)], fontsize=7)
     axis.set_xlabel("time (µs)")
     hidden = len(layout.labels) - shown
     axis.set_title(
-        f"{', '.join(trace.kernels[:3])}" + (f" ({hidden:,} more rows not shown)" if hidden else ""), fontsize=10
+        _as_text(", ".join(trace.kernels[:3])) + (f" ({hidden:,} more rows not shown)" if hidden else ""), fontsize=10
     )
     if drawn:
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, frameon=False)
@@ -92,7 +93,13 @@ def _bars(boxes: list[tuple[float, float, float, float]], colour: str, name: str
 
     corners = [((x, y), (x, y + high), (x + wide, y + high), (x + wide, y)) for x, wide, y, high in boxes]
     # Rasterised inside an SVG or PDF: no viewer opens a file with a hundred thousand paths.
-    return PolyCollection(corners, facecolors=colour, linewidths=0, label=name, rasterized=len(boxes) > 5000)
+    return PolyCollection(corners, facecolors=colour, linewidths=0, label=_as_text(name), rasterized=len(boxes) > 5000)
+
+
+def _as_text(name: str) -> str:
+    """A name as matplotlib shows it: not as a formula between dollar signs, and not left out of a legend."""
+    text = printable(name).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text or " "
 
 
 def _lanes_of(trace: Trace, row_of_span: Any, spans: Any, rows: int) -> tuple[Any, Any]:
@@ -121,7 +128,15 @@ def draw_statistics(trace: Trace, axis: Axes) -> None:
     for name in names:
         low, first, middle, third, high = np.percentile(found[name], (1, 25, 50, 75, 99)).tolist()
         boxes.append(
-            {"label": name, "whislo": low, "q1": first, "med": middle, "q3": third, "whishi": high, "fliers": []}
+            {
+                "label": _as_text(name),
+                "whislo": low,
+                "q1": first,
+                "med": middle,
+                "q3": third,
+                "whishi": high,
+                "fliers": [],
+            }
         )
     if boxes:
         drawn = axis.bxp(boxes, **_horizontal(), patch_artist=True, showfliers=False, widths=0.6)

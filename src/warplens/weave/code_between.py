@@ -25,6 +25,9 @@ WORK = "work"
 """The first word of the names of such regions."""
 OUTSIDE = ""
 """Stands for the warp's start, as what comes before, and for its exit, as what follows."""
+MOST_PAIRS = 1024
+"""Of regions that can follow one another. A kernel with more, such as an interpreter whose many cases are all marked,
+gets no regions between them."""
 _JUMPS = BRANCHES - {"call"}
 _Lines = Counter[tuple[str, int]]
 
@@ -103,12 +106,13 @@ def _find(function: Function, sites: Sequence[MarkSite], lines: SourceLines) -> 
     starts, ends = ({name for one in stretches if (name := side(one)) is not None} for side in (_after, _before))
     follows = {name: _reached(stretches, _after, name, lambda one: one.leaving) for name in sorted(starts)}
     precedes = {name: _reached(stretches, _before, name, lambda one: one.entering) for name in sorted(ends)}
+    reached = {after: {stretches[number].before for number in forward} for after, forward in follows.items()}
+    pairs = [(after, before) for after in follows for before in precedes if before in reached[after]]
     found = []
-    for after, forward in follows.items():
-        for before, backward in precedes.items():
-            both = [stretches[number] for number in sorted(forward & backward)]
-            if nodes := frozenset().union(*(one.nodes for one in both)):
-                found.append(CodeBetween(after, before, *_place(both), nodes))
+    for after, before in pairs if len(pairs) <= MOST_PAIRS else ():
+        both = [stretches[number] for number in sorted(follows[after] & precedes[before])]
+        if nodes := frozenset().union(*(one.nodes for one in both)):
+            found.append(CodeBetween(after, before, *_place(both), nodes))
     return found
 
 

@@ -16,6 +16,7 @@ from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, 
 from warplens.weave.early_conditions import instructions_of, is_integer_arithmetic
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.mark_sites import BARRIERS, BRANCHES, is_placeholder
+from warplens.weave.track_ptx import AWAITED
 
 PRODUCTS = frozenset({"wgmma", "tcgen05"})
 """The opcodes of asynchronous matrix products."""
@@ -31,25 +32,26 @@ def move_addresses_up(function: Function) -> None:
 
 
 def _move_in(body: list[Node], asynchronous: set[str]) -> None:
-    section, location = _Section(), None
+    sections, location = [_Section()], None
     late = set(asynchronous)
     """Registers whose values may not have arrived yet."""
-    for node, following in list(zip_longest(body, body[1:])):
+    for node, following in zip_longest(body, body[1:]):
         if isinstance(node, Directive) and node.name == "loc":
             location = node
         elif _is_wait(node):
-            section.move(body)
-            section = _Section(node, location, set(late))
+            sections.append(_Section(node, location, set(late)))
+            sections[-1].add(node, location)
         elif isinstance(node, Label) or any(_ends_section(one) for one in instructions_of(node)):
-            section.move(body)
-            section = _Section()
+            sections.append(_Section())
             late = set(asynchronous) if isinstance(node, Label) else late
         elif isinstance(node, Comment) and node.content.startswith(PREFIX):
-            section.add_mark(node)
+            sections[-1].add_mark(node)
         elif not (isinstance(node, Instruction) and is_placeholder(node, following)):
-            section.add(node, location)
+            sections[-1].add(node, location)
             late.update(*(written_by(one) for one in instructions_of(node) if _takes_long(one)))
-    section.move(body)
+    before = {id(one.wait): one.early_code() for one in sections if one.passes_mark}
+    moved = {id(node) for one in sections if one.passes_mark for node, _ in one.early}
+    body[:] = [part for node in body if id(node) not in moved for part in (*before.get(id(node), ()), node)]
 
 
 def _is_wait(node: Node) -> bool:
@@ -68,6 +70,12 @@ def _takes_long(instruction: Instruction) -> bool:
     return not is_integer_arithmetic(instruction) and "param" not in instruction.modifiers
 
 
+def _may_move(node: Node) -> bool:
+    # What waits for a value does so on behalf of the mark behind it.
+    plain = isinstance(node, Instruction) and node.predicate is None and AWAITED not in node.raw
+    return plain and isinstance(node, Instruction) and is_integer_arithmetic(node)
+
+
 @dataclass
 class _Section:
     """The code from a wait to the next wait, product, label or jump. Without a `wait` nothing in it moves."""
@@ -77,40 +85,34 @@ class _Section:
     """The `.loc` in force at the wait."""
     written: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
-    early: list[tuple[Instruction, Directive | None]] = field(default_factory=list)
+    early: list[tuple[Node, Directive | None]] = field(default_factory=list)
     """The arithmetic that can move, each with its `.loc`."""
-    passes_mark: bool = False
     marked: bool = False
+    passes_mark: bool = False
+    """Whether any of it follows a mark; otherwise nothing moves."""
 
     def add_mark(self, mark: Comment) -> None:
         self.marked = True
         self.read |= names(mark.raw)
 
     def add(self, node: Node, location: Directive | None) -> None:
+        """Note what can move, and what the code that stays writes and reads; the wait itself stays."""
         makes, needs = (set().union(*(part(one) for one in instructions_of(node))) for part in (written_by, read_by))
-        movable = isinstance(node, Instruction) and is_integer_arithmetic(node) and node.predicate is None
-        if movable and not makes & (self.written | self.read) and not needs & self.written:
-            assert isinstance(node, Instruction)
+        free = not makes & (self.written | self.read) and not needs & self.written
+        if self.wait is not None and free and _may_move(node):
             self.early.append((node, location))
             self.passes_mark |= self.marked
         else:
             self.written |= makes
             self.read |= needs
 
-    def move(self, body: list[Node]) -> None:
-        """Move the arithmetic, if any of it follows a mark."""
-        if self.wait is None or not self.passes_mark:
-            return
-        moved = {id(node) for node, _ in self.early}
+    def early_code(self) -> list[Node]:
+        """The arithmetic with its source lines, for the place before the wait."""
         placed: list[Node] = []
         current = self.location
-        for node, location in self.early:
+        for node, location in [*self.early, (None, self.location)]:
             if location is not current and location is not None:
                 placed.append(replace(location))
                 current = location
-            placed.append(node)
-        if current is not self.location and self.location is not None:
-            placed.append(replace(self.location))
-        rest = [node for node in body if id(node) not in moved]
-        at = next(number for number, node in enumerate(rest) if node is self.wait)
-        body[:] = [*rest[:at], *placed, *rest[at:]]
+            placed += [node] if node is not None else []
+        return placed

@@ -497,6 +497,12 @@ def test_several_sources_a_rule_for_make_and_cmakes_launcher(project: Path) -> N
     assert (project / "x.so").exists()
 
 
+@needs_nvcc
+def test_nvcc_without_arguments_says_what_it_needs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["nvcc"]) != 0
+    assert "no input files" in capfd.readouterr().err.lower()
+
+
 def test_the_rule_for_make_is_asked_for_apart() -> None:
     given = ["-c", "a.cu", "-o", "a.o", "--generate-dependencies-with-compile", "--dependency-output", "a.d"]
     assert rule_arguments(given) == ["a.cu", "-M", "-MT", "a.o"]

@@ -7,6 +7,7 @@ of a source is the same for both, so no other step has to be repeated.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shutil
 import subprocess
@@ -245,7 +246,7 @@ def tell(what: str) -> None:
 def options_elsewhere(arguments: Sequence[str]) -> list[str]:
     """Return the options that nvcc reads from its environment and from the files named on the command line."""
     texts = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
-    for word, following in zip(arguments, (*arguments[1:], ""), strict=True):
+    for word, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if name in _OPTION_FILES:
             paths = map(Path, (value if equals else following).split(","))

@@ -64,10 +64,14 @@ class HandMarkedKernel:
     def finish(self, weave: Callable[[Weaving], str], shared: int) -> Assembled:
         """Assemble the woven text, with a limit if it takes too many registers without one. `weave` returns the text
         woven one way; `shared` is the bytes of shared memory that the woven kernel takes."""
-        first = assemble(self._stage, weave(self._how), self._metadata)
+        how = self._how
+        first = assemble(self._stage, weave(how), self._metadata)
         plain = self._plain()
         if plain is None:
             return first
+        if how.early and first.resources.spills > plain.spills:
+            how = replace(how, early=False)
+            first = assemble(self._stage, weave(how), self._metadata)
         shape = BlockShape.of(self._text, self._metadata, shared)
         guard = Guard(lambda: shape.with_blocks(plain), required=0.0)
         # Under a limit only spills decide between the candidates: `tighten` looks at the rest.
@@ -82,9 +86,9 @@ class HandMarkedKernel:
             return made, made.resources
 
         chosen = tighten(
-            Attempt(Candidate(self._how), first, first.resources),
+            Attempt(Candidate(how), first, first.resources),
             plain,
-            lambda registers: search(limited_candidates(self._how, registers), attempt, spill_guard),
+            lambda registers: search(limited_candidates(how, registers), attempt, spill_guard),
             max(plain.registers + EXTRA_REGISTERS, MIN_LIMIT),
             roomy=shape.register_limit(guard.wanted_blocks),
             bisect=True,

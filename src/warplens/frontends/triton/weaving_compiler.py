@@ -1,7 +1,7 @@
 """Compile the woven twin of a kernel that Triton has compiled plain.
 
 Triton's own compilations are left alone: what it compiles, caches, tunes and launches is what it would be without a
-profile. The woven twin is compiled from the same source and options when the first launch of a kernel is recorded.
+profile. The woven twin is compiled from its TTGIR with the same options when the first launch of a kernel is recorded.
 """
 
 from __future__ import annotations

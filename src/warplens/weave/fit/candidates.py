@@ -26,7 +26,7 @@ class Candidate:
 def named_weaving(how: Weaving, name: str) -> Weaving:
     """Return a variant of `how`: `asked` as it is, `light` with fewer registers, `lean` with fewest at the cost of more
     instructions, `fixed` with none between marks."""
-    light = replace(_without_kept_words(how), constants=False)
+    light = replace(_light(how), constants=False)
     variants = {"asked": how, "light": light, "lean": replace(light, lean=True)}
     return variants.get(name) or replace(how, fixed=True, shared=None)
 
@@ -73,7 +73,7 @@ def fixed_candidates(how: Weaving, register_limit: Callable[[], int]) -> Iterato
 
 def limited_candidates(how: Weaving, registers: int) -> Iterator[Candidate]:
     """Yield the candidates for a kernel with hand-written marks under one register limit."""
-    yield from (Candidate(how, registers), Candidate(replace(how, lean=True), registers))
+    yield from (Candidate(how, registers), Candidate(replace(how, early=False, lean=True), registers))
 
 
 def intercepted_candidates(how: Weaving, register_limit: int, *, aligned: bool) -> Iterator[Candidate]:
@@ -81,7 +81,7 @@ def intercepted_candidates(how: Weaving, register_limit: int, *, aligned: bool) 
     warps along x."""
     if how.mode == "aggregate":
         how = replace(how, aligned=aligned)
-    light = _without_kept_words(how)
+    light = _light(how)
     yield from (Candidate(how), Candidate(light), Candidate(light, register_limit))
     if how.store == "auto":
         # One word and one clock serve all marks; those of single stores wait in registers through a loop, two each.
@@ -91,9 +91,10 @@ def intercepted_candidates(how: Weaving, register_limit: int, *, aligned: bool) 
 
 def module_candidates(how: Weaving) -> Iterator[Candidate]:
     """Yield the candidates for a module of CUDA C++ kernels with hand-written marks."""
-    light = replace(how, keep=0)
+    light = replace(how, keep=0, early=False)
     yield from (Candidate(how), Candidate(light), Candidate(replace(light, join=False)))
 
 
-def _without_kept_words(how: Weaving) -> Weaving:
-    return replace(how, keep=0, store="late" if how.store == "auto" else how.store)
+def _light(how: Weaving) -> Weaving:
+    """Without words and addresses that wait in registers."""
+    return replace(how, keep=0, early=False, store="late" if how.store == "auto" else how.store)
