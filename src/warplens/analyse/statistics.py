@@ -209,15 +209,15 @@ def statistics(
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
     trace.prefetch("region", "kind", "open")
     codes, regions = trace.codes("region")
-    measured, is_open = trace.of_kind("span"), trace.numpy("open")
+    spans, is_open = trace.of_kind("span"), trace.numpy("open")
     split = by in WITH_VARIANTS and not merge_variants
     variant, labels = variant_rows(trace) if split else (np.zeros(0, np.int64), [""])
     group, groups = _groups(trace, by)
     many = len(regions) * len(labels)
     key = codes if by == "region" else group * many + codes
     key = key + variant * len(regions) if len(labels) > 1 else key
-    unended = np.bincount(key[measured & is_open], minlength=1)
-    measured &= ~is_open
+    unended = np.bincount(key[spans & is_open], minlength=1)
+    measured = spans & ~is_open
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", "dur_cycles")
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", "dur_ns")
 

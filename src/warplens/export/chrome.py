@@ -56,6 +56,7 @@ class ChromeWriter:
         self._next_tid = int(tracks.tid.max(initial=0)) + 1
         self._cycles = tracks.column("dur_cycles")
         self._values = tracks.column("value") if (tracks.rows.kind == VALUE).any() else None
+        self._begins: dict[str, list[str]] = {}
         library = native.load()
         self._native = None if library is None else NativeEvents(library, tracks, self._cycles)
 
@@ -177,7 +178,9 @@ class ChromeWriter:
         )
 
     def _named(self, prefix: str) -> list[str]:
-        return [prefix + _text(name) for name in self._tracks.regions]
+        if prefix not in self._begins:
+            self._begins[prefix] = [prefix + _text(name) for name in self._tracks.regions]
+        return self._begins[prefix]
 
     def _names(self, prefix: str, row: Array) -> pa.Array:
         texts = pa.array(self._named(prefix), pa.large_string())

@@ -20,7 +20,8 @@ from warplens.trace.schema import KINDS, LaunchInfo
 
 Array = npt.NDArray[Any]
 
-CHUNK_ROWS = 1 << 17
+CHUNK_ROWS = 1 << 14
+"""Rows that are written together: their text stays in a processor's cache until the system has copied it."""
 SPAN, INSTANT, VALUE = range(3)
 """Codes of `TrackRows.kind`: indices of schema.KINDS, whatever the order in the file's dictionary."""
 BARRIER = 3

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from warplens.analyse.statistics import Statistics
 
 Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
 Condition = str | int | Iterable[str] | Iterable[int]
 BLOCK_ROWS = 1 << 17
 """Rows of the blocks that analyses go through."""
@@ -48,6 +49,7 @@ class Trace:
         self._cache: dict[str, pa.Array] = {}
         self._runs: dict[str, Runs] = {}
         self._names: dict[str, list[str]] = {}
+        self._masks: dict[str, Mask] = {}
         self.derived: dict[type, Any] = {}
         """What analyses computed of this trace and keep for each other; it goes with the trace."""
         self.meta = meta or Meta()
@@ -114,7 +116,7 @@ class Trace:
         array = self.column(name)
         if pa.types.is_dictionary(array.type):
             raise TypeError(f"column {name!r} holds names; use codes({name!r})")
-        return to_numpy(array)
+        return self._kept(name, lambda: to_numpy(array)) if pa.types.is_boolean(array.type) else to_numpy(array)
 
     def at(self, name: str, rows: Array) -> Array:
         """Numbers, or codes of names, at some rows only; cheap for columns that are constant along a track."""
@@ -161,9 +163,17 @@ class Trace:
         return to_numpy(array.indices), array.dictionary.to_pylist()
 
     def of_kind(self, kind: str) -> npt.NDArray[np.bool_]:
-        """A mask of the rows of one kind: span, instant or value."""
+        """A mask of the rows of one kind, span, instant or value, which must not be changed."""
         codes, names = self.codes("kind")
-        return np.asarray(codes == names.index(kind)) if kind in names else np.zeros(len(self), bool)
+        here = names.index(kind) if kind in names else -1
+        return self._kept(kind, lambda: np.asarray(codes == here))
+
+    def _kept(self, name: str, mask: Callable[[], Mask]) -> Mask:
+        """A mask that is made once: many analyses ask for it."""
+        if name not in self._masks:
+            self._masks[name] = mask()
+            self._masks[name].flags.writeable = False
+        return self._masks[name]
 
     def __len__(self) -> int:
         return self._columns.rows
