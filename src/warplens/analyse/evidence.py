@@ -266,11 +266,15 @@ class Evidence:
         all regions runs once per warp."""
         shapes = {one.region: one.count for one in self.of(MODES).regions}
         shapes[""] = int(self.lives.tracks_of(self.label).sum())
-        recorded = sum(len(self.lives.all_blocks_of(at).number) for at in self.launches)
-        parts = [self.lives.blocks_of(at) for at in self.launches]
-        sampled = sum(part.stop - part.start for part in parts)
         whole = sum(amount * shapes.get(name, 0) for name, amount in amounts.items())
-        return float(whole * recorded / max(sampled, 1) / len(self.launches))
+        return float(whole * self.blocks_per_recorded / len(self.launches))
+
+    @cached_property
+    def blocks_per_recorded(self) -> float:
+        """How many blocks ran for each one that was recorded: 1 unless blocks were sampled."""
+        ran = sum(len(self.lives.all_blocks_of(at).number) for at in self.launches)
+        parts = [self.lives.blocks_of(at) for at in self.launches]
+        return float(ran / max(sum(part.stop - part.start for part in parts), 1))
 
     @property
     def at_roof(self) -> bool:

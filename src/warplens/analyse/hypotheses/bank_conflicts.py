@@ -117,7 +117,7 @@ def _cycles_needed(e: Evidence, name: str) -> float:
     shapes = {one.region: one.count for one in e.of(MODES).regions}
     # Code outside all regions runs about as often as warps are at the place where most of its time is.
     count = shapes.get(name, 0) if name else next((place.count for place in unmarked_places(e)), 0)
-    instances = count / len(e.launches) / max(e.warps.sms, 1.0)
+    instances = count * e.blocks_per_recorded / len(e.launches) / max(e.warps.sms, 1.0)
     return instances * e.code[name].shared * e.code[name].mean_ways / (e.kernel_ns * e.lives.cycles_per_ns)
 
 

@@ -26,6 +26,8 @@ _NEARLY = 0.5
 _BUSY, _IDLE = 0.6, 0.5
 """Shares of the memory's peak: from the first on throughput is the limit, below the second latency is."""
 _MOSTLY = 0.5
+_FEW = 0.5
+"""Below this share of the bytes that keep the memory busy, most of the memory is idle."""
 _BYTES_PER_SM = 14_000
 """In flight on an SM to keep the memory of a recent GPU busy, where the device is not known."""
 
@@ -117,7 +119,7 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, f"{seen.warps:.0f} warps of an SM fetch at a time{held}: throughput is the limit")
     if e.sampled and seen.in_flight is None:
         return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
-    return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < 0.5 * seen.needed else MEDIUM)
+    return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < _FEW * seen.needed else MEDIUM)
 
 
 def _idle_memory(e: Evidence, reached: float, awaited: float) -> Finding:
@@ -167,13 +169,16 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
     # More stages also overlap what is left of the fetches with work.
     overlapped = both * min(2 * seen.fetching, 1.0)
-    high = 0.95
+    high, exposed = 0.95, min(seen.fetching + overlapped, 1.0)
     if seen.in_flight is not None:
         more += (
             f" An SM has {byte_size(seen.in_flight)} in flight; about {byte_size(seen.needed)} keep the memory busy."
         )
         evidence |= {"bytes_in_flight": seen.in_flight, "bytes_needed": seen.needed}
         high = max(1 - seen.in_flight / seen.needed, both / max(seen.fetching, 1e-9), 0.5)
+        if seen.in_flight < _FEW * seen.needed:
+            # A little work of other warps does not hide what each warp waits for while the memory is idle.
+            exposed = max(exposed, min(sum(e.fetching.values()), 1.0))
     return e.supported(
         CAUSE,
         f"Memory latency is not hidden: for {percent(seen.fetching)} of the SM time data is fetched (`{seen.region}`) "
@@ -182,7 +187,7 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         "or TMA with more stages), several independent loads per warp, or more warps per SM.",
         Gain.between(
             0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching),
-            high * min(seen.fetching + overlapped, 1.0),
+            high * exposed,
         ),
         confidence,
         region=seen.region,
