@@ -123,7 +123,8 @@ def command(
         raise UsageError("--waits needs --findings or --show")
     only_table = not (as_tree or show_findings or show or ncu or stalls)
     if engine is not None and not only_table:
-        raise UsageError("--engine computes the table of statistics; leave out the options that replace it")
+        others = "--tree, --findings, --show, --ncu and --stalls"
+        raise UsageError(f"--engine computes the table of statistics; leave out {others}")
     runner, datasets = engine_for([trace], engine) if only_table else (None, [])
     if runner is not None:
         chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))

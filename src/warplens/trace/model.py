@@ -147,7 +147,7 @@ class Trace:
             groups = columns.blocks(unread) if unread else groups
         whole = {name: self._numbers(name) for name in names if name not in unread}
         for first, read in groups:
-            last = first + len(read[unread[0]]) if unread else len(self)
+            last = first + len(read[unread[0]]) if unread else tracks.rows  # an outline has no rows
             for begin, end in tracks.blocks(first, last, BLOCK_ROWS):
                 here, there = slice(begin, end), slice(begin - first, end - first)
                 yield begin, end, [whole[name][here] if name in whole else read[name][there] for name in names]
