@@ -145,9 +145,10 @@ def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed"
         "empty": [mark("B", "empty"), mark("E", "empty")],
         "packed": [mark(letter, "packed") for letter in "BBBEEBEE"],
         "noted": [mark("B", "noted"), mark("V", "noted", "u32", "%r1"), mark("E", "noted")],
+        # With a predicate that varies between lanes, ptxas reads the clock by the instruction that marks read it by.
         "bare": [
-            "\tmov.u64 %rd2, %clock64;", *work(SHORT), "\tmov.u64 %rd3, %clock64;", "\tsub.u64 %rd3, %rd3, %rd2;",
-            mark("V", "bare", "u64", "%rd3"),
+            "\t@%p2 mov.u32 %r2, %clock;", *work(SHORT), "\t@%p2 mov.u32 %r3, %clock;", "\tsub.u32 %r3, %r3, %r2;",
+            mark("V", "bare", "u32", "%r3"),
         ],
     }  # fmt: skip
     lines = []
@@ -160,8 +161,9 @@ def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed"
         [
             ".version 7.0\n.target sm_70\n.address_size 64",
             f".visible .entry {_KERNEL}(.param .u64 out, .param .u64 prof)\n.reqntid 32\n{{",
-            "\t.reg .pred %p<2>; .reg .b32 %r<2>; .reg .f32 %f<2>; .reg .b64 %rd<4>;",
+            "\t.reg .pred %p<3>; .reg .b32 %r<4>; .reg .f32 %f<2>; .reg .b64 %rd<2>;",
             "\tld.param.u64 %rd1, [out];\n\tmov.f32 %f1, 0f3F800000;",
+            "\tmov.u32 %r2, %tid.x;\n\tsetp.eq.u32 %p2, %r2, 0;\n\tmov.u32 %r2, 0;\n\tmov.u32 %r3, 0;",
             *lines,
             "\tst.global.f32 [%rd1], %f1;\n\tret;\n}\n",
         ]
