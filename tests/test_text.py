@@ -121,7 +121,7 @@ def test_a_name_with_line_breaks_cannot_look_like_other_output(
     trace = make_trace([Span(name, 0, 100, kernel=f"k{name}"), Span("wait", 2, 80, kernel=f"k{name}")])
     device = {"0": {"name": name, "sm_count": 4}}
     path = wl.Trace(trace.spans, replace(trace.meta, devices=device)).save(tmp_path / "t.warplens")
-    shown = r"a\nwarplens: no findings\r\tx"
+    shown = r"a\nwarplens: no findings\r" + "\tx"
     loaded = wl.load(path)
     assert loaded.regions == [shown, "wait"]
     assert loaded.kernels == [f"k{shown}"]

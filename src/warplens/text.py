@@ -16,8 +16,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the begin of a formula."""
 
 
-_BREAK_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\f": "\\f"}
-_BREAKS = re.compile("[\n\r\t\v\f]")
+_BREAK_ESCAPES = {"\n": "\\n", "\r": "\\r", "\v": "\\v", "\f": "\\f"}
+_BREAKS = re.compile("[\n\r\v\f]")
 
 
 def printable(text: str) -> str:

@@ -33,7 +33,10 @@ def gemm(tiles: int = 300, steps: int = 10, sms: int = SMS, slow: float = 1.0, s
             now = _tile(rng, spans, sm, tile, now + 40, steps, slow * lag)
     trace = make_trace(spans, grid=(sms, 1, 1))
     losses = Losses(records_written=2 * len(spans), records_kept=2 * len(spans), tracks=3 * sms)
-    clock = ClockFit(2.0, 11.0, 19.0, 1905.0, 1950.0, 1980.0, 6 * sms, sms, sms, 32.0, "fitted")
+    clock = ClockFit(
+        residual_p50_ns=2.0, residual_p99_ns=11.0, residual_max_ns=19.0, mhz_min=1905.0, mhz_mean=1950.0,
+        mhz_max=1980.0, anchors=6 * sms, sms=sms, clocks=sms, step_ns=32.0, method="fitted",
+    )  # fmt: skip
     device = {"name": "made-up device", "sm_count": sms, "capability": "9.0"}
     meta = replace(
         trace.meta, losses=losses, clock=clock, devices={"0": device}, locations=LOCATIONS, cost={"slowdown": 1.012}
