@@ -20,9 +20,16 @@ from warplens.analyse.sample_share import WITHHELD, sample_line, sample_share
 from warplens.analyse.waves import waves as waves_of
 from warplens.decode import decode
 from warplens.errors import UsageError
-from warplens.launch.block_sampler import BYTES_PER_SLOT, block_headers, choose_blocks, sample_launch, sample_launches
+from warplens.launch.block_sampler import (
+    BYTES_PER_SLOT,
+    TrackSlots,
+    block_headers,
+    choose_blocks,
+    sample_launch,
+    sample_launches,
+)
 from warplens.record.block_lives import BlockLives, pack_lives, unpack_lives
-from warplens.record.capture import BLOCK_LIVES, SAMPLED, Capture, Device, Launch
+from warplens.record.capture import BETWEEN, BLOCK_LIVES, SAMPLED, Capture, Device, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES
 from warplens.trace.model import Trace
 
@@ -210,6 +217,16 @@ def test_the_file_keeps_to_the_bound(tmp_path: Path) -> None:
     traced(*sample_launches(launches, bound)).save(tmp_path / "small.warplens")
     assert (tmp_path / "whole.warplens").stat().st_size > bound
     assert bound / 8 < (tmp_path / "small.warplens").stat().st_size <= bound
+
+
+def test_rows_of_the_code_between_regions_take_their_share_of_the_bound() -> None:
+    """A span has two slots, and the code before it is a span of its own, without a slot."""
+    plain = launch_of(waves(400, lasts=2000), warps=2)
+    regions = {1: "work", 2: "work tiles.py:1"}
+    filled = replace(plain, regions=regions, extra={**plain.extra, BETWEEN: [(1, 1, 2)]})
+    bound = int(TrackSlots(plain).taken.sum()) * BYTES_PER_SLOT // 2
+    blocks = [sample_launches([launch], bound)[0].extra[SAMPLED]["blocks"] for launch in (plain, filled)]
+    assert blocks[1] == pytest.approx(blocks[0] / 2, rel=0.1)
 
 
 def test_lives_without_records_take_their_share_of_the_bound() -> None:

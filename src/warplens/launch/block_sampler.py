@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.record.block_lives import BYTES_PER_BLOCK, BlockLives, pack_lives
-from warplens.record.capture import AUTOMATIC, BLOCK_LIVES, SAMPLED, Launch
+from warplens.record.capture import AUTOMATIC, BETWEEN, BLOCK_LIVES, SAMPLED, Launch
 from warplens.record.layout import HEADER, TRACK_MAGIC
 
 BYTES_PER_SLOT = 8
@@ -77,7 +77,7 @@ class RankedBlocks:
 
     def __init__(self, launch: Launch) -> None:
         self._launch, self.tracks = launch, TrackSlots(launch)
-        self.bytes = int(self.tracks.taken.sum()) * BYTES_PER_SLOT
+        self.bytes = int(self.tracks.taken.sum()) * bytes_per_slot(launch)
         """What the whole launch takes in a trace file."""
 
     def work_out(self) -> RankedBlocks:
@@ -100,7 +100,12 @@ class RankedBlocks:
 
 def most_bytes(launch: Launch) -> int:
     """What a launch takes in a trace file at most."""
-    return launch.tracks * max(launch.capacity, _LIFE_SLOTS) * BYTES_PER_SLOT
+    return launch.tracks * max(launch.capacity, _LIFE_SLOTS) * bytes_per_slot(launch)
+
+
+def bytes_per_slot(launch: Launch) -> int:
+    """What one slot of the launch's tracks takes in a trace file: the code between two regions has rows of its own."""
+    return BYTES_PER_SLOT * (2 if launch.extra.get(BETWEEN) else 1)
 
 
 def sample_launches(
@@ -191,7 +196,7 @@ def _sampled(launch: Launch, ranked: RankedBlocks, level: float) -> Launch:
     if len(blocks) * BYTES_PER_BLOCK <= _LIVES_SHARE * level:
         lives = {BLOCK_LIVES: ranked.lives}
         room -= len(lives[BLOCK_LIVES])
-    keep = choose_blocks(blocks, room / BYTES_PER_SLOT, ranked.order)
+    keep = choose_blocks(blocks, room / bytes_per_slot(launch), ranked.order)
     if len(keep) == len(blocks):
         return launch
     sample = sample_launch(launch, keep, ranked.tracks)
