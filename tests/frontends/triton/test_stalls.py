@@ -77,14 +77,17 @@ def test_samples_reach_their_region(gpu: FakeGpu, library: FakeLibrary, tmp_path
 def test_launches_beyond_the_quota_count_by_line(gpu: FakeGpu, library: FakeLibrary) -> None:
     code = recorded(gpu)
     assert code.plain
-    file, first, _ = verify_code(code)["load"].source_lines[0]
+    # Which lines belong to one region alone depends on the version of Triton.
+    region, (file, first, _) = next(
+        (one.region, one.source_lines[0]) for one in verify_code(code).regions if one.source_lines
+    )
     library.lines[code.symbol, 64] = ("", file, first)
     with wl.profile(stalls=True, launches=1) as prof:
         for _ in range(3):
             run(gpu)
         library.sample(code.plain, code.symbol, 64, barrier=7)
     rows = {one.region: one for one in sampled_stalls(prof.trace).regions}
-    assert (rows["load"].basis, rows["load"].samples) == (PLAIN_BY_LINE, 7)
+    assert (rows[region].basis, rows[region].samples) == (PLAIN_BY_LINE, 7)
 
 
 @pytest.mark.parametrize("call", ["Enable", "GetData", "Disable", "GetCubinCrc"])
