@@ -36,7 +36,7 @@ class _Sampled:
         while not self._ended.wait(READ_EVERY_S):
             try:
                 self.sampler.read()
-            except Exception as error:
+            except Exception as error:  # whatever fails in ours must not reach the program; the user is told
                 self._failed(error)
                 return
 
@@ -69,7 +69,7 @@ class StallSampling:
     def _start(self, context: int) -> None:
         try:
             started = _Sampled(libcupti.cupti(), context, self._failed)
-        except Exception as error:
+        except Exception as error:  # as above: the program runs on without samples
             self._failed(error)
             return
         atexit.register(self._end)

@@ -243,29 +243,32 @@ def _parents_in_track(context: _Context, parent: Array, track: Runs) -> None:
             raise Invalid("parent", row, f"holds {parent[row]}, a row of another track")
 
 
-def _parents_are_spans(context: _Context, parent: Array, kind: Array) -> None:
+def _with_parents(context: _Context, parent: Array) -> Iterator[tuple[Array, Array]]:
+    """Rows that have a parent among the columns, and those of their parents."""
     for piece in _pieces(len(parent)):
         child = piece.start + np.flatnonzero(parent[piece] >= context.first)
-        above = kind[parent[child] - context.first]
-        wrong = above != KINDS.index("span")
+        yield child, parent[child] - context.first
+
+
+def _parents_are_spans(context: _Context, parent: Array, kind: Array) -> None:
+    for child, above in _with_parents(context, parent):
+        wrong = kind[above] != KINDS.index("span")
         if wrong.any():
             at = _first(wrong)
             row = int(child[at])
-            raise Invalid("parent", row, f"holds {parent[row]}, a row of kind {KINDS[above[at]]}")
+            raise Invalid("parent", row, f"holds {parent[row]}, a row of kind {KINDS[kind[above[at]]]}")
 
 
 def _parents_less_deep(context: _Context, parent: Array, depth: Array) -> None:
     """The depth counts the spans that enclose a row. Where regions overlap, as the trace then says, a parent may have
     begun inside one that ended before the row. Depths end at the largest that the column holds."""
     overlapping = bool(context.meta.losses.mismatched_ends)
-    for piece in _pieces(len(parent)):
-        child = piece.start + np.flatnonzero(parent[piece] >= context.first)
-        above = depth[parent[child] - context.first]
-        outer = np.zeros_like(above) if overlapping else above
+    for child, above in _with_parents(context, parent):
+        outer = 0 if overlapping else depth[above]
         wrong = (outer >= depth[child]) & (depth[child] < _INT16)
         if wrong.any():
             at = _first(wrong)
-            raise Invalid("depth", int(child[at]), f"holds {depth[child[at]]}, and its parent {above[at]}")
+            raise Invalid("depth", int(child[at]), f"holds {depth[child[at]]}, and its parent {depth[above[at]]}")
 
 
 def _arrivals_in_file(context: _Context, released_by: Array) -> None:
