@@ -17,6 +17,7 @@ LAYERS = (
     "version",
     "text",
     "errors",
+    "threads",
     "files",
     "wording",
     "formats",

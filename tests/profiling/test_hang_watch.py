@@ -288,6 +288,15 @@ def test_run_watch_kill_ends_the_program_with_one_json_document(tmp_path: Path) 
     assert "did not end after" in said
 
 
+def test_a_program_that_is_ended_is_no_longer_found_live(tmp_path: Path) -> None:
+    words = ("-m", "warplens", "run", "--live", "--watch", "500ms", "--on-hang", "kill")
+    process = start(tmp_path, "hang()", *words)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == hang_watch.KILLED
+    assert "live view: " in said
+    assert not list(tmp_path.glob("*.live"))
+
+
 def test_with_continue_the_first_signal_tells_and_the_second_ends(tmp_path: Path) -> None:
     process = start(tmp_path, "hang()", "-m", "warplens", "run", "--on-hang", "continue")
     assert process.stdout is not None

@@ -16,6 +16,7 @@ from warplens import session
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.layout import HEADER_BYTES, Kind
 from warplens.record.track_writer import TrackWriter
+from warplens.threads import BackgroundThread
 from warplens.weave.weaving import Selection, capacity_of
 
 REGIONS = {1: "load", 2: "compute", 3: "queue length", 4: "persistent loop"}
@@ -129,7 +130,7 @@ def running_kernel(driver: HangingDriver, *, every_s: float = 0.05, **shape: Any
         while not over.wait(every_s):
             kernel.advance(time.time_ns())
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = BackgroundThread(run, "kernel")
     thread.start()
     try:
         yield kernel

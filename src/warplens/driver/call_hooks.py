@@ -15,6 +15,7 @@ from typing import Any
 
 from warplens.driver.kernel_arguments import Shape
 from warplens.native.driver_hooks import load_hooks
+from warplens.threads import BackgroundThread
 
 DRIVER = "libcuda.so.1"
 LEFT_ALONE = (
@@ -125,7 +126,7 @@ class CallHooks:
         serving.set()
         self._lib.wl_hooks_serve(1)
         self._lib.wl_hooks_listen(self._listener)
-        self._server = threading.Thread(target=self._serve, args=(answer, serving), daemon=True, name="warplens-calls")
+        self._server = BackgroundThread(self._serve, "warplens-calls", args=(answer, serving))
         self._server.start()
 
         def stop() -> None:

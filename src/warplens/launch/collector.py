@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from warplens.launch.short_turns import short_turns
+from warplens.threads import BackgroundThread
 
 PAUSE_S = 0.005
 """How long the thread sleeps where it has nothing to do, or should do nothing."""
@@ -73,7 +74,7 @@ class Collector:
     def _wake_up(self) -> None:
         self._awake = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="warplens-collector", daemon=True)
+            self._thread = BackgroundThread(self._run, "warplens-collector")
             self._thread.start()
         self._wake.set()
 

@@ -17,6 +17,7 @@ from warplens.driver.pc_sampler import PcSampler
 from warplens.driver.sample_buffer import PcSamples
 from warplens.launch.sample_matching import Codes, matched_samples
 from warplens.sass.pc_samples import PcSampling
+from warplens.threads import BackgroundThread
 
 READ_EVERY_S = 0.2
 """How often samples are fetched; CUPTI keeps them until then."""
@@ -29,7 +30,7 @@ class _Sampled:
     def __init__(self, lib: Cupti, context: int, failed: Callable[[Exception], None]) -> None:
         self.sampler = PcSampler(lib, context)
         self._failed, self._ended = failed, threading.Event()
-        self._thread = threading.Thread(target=self._read, name="warplens-stalls", daemon=True)
+        self._thread = BackgroundThread(self._read, "warplens-stalls")
         self._thread.start()
 
     def _read(self) -> None:

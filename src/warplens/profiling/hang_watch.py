@@ -26,6 +26,7 @@ from warplens.profiling.signal_pipe import SignalPipe
 from warplens.record.capture import Launch
 from warplens.session import Session
 from warplens.text import printable
+from warplens.threads import BackgroundThread
 from warplens.trace.model import Trace
 
 LONGEST_POLL_S = 1.0
@@ -46,7 +47,7 @@ class HangWatch:
 
     A launch that was the first of its stream for `options.watch` seconds counts as hanging. `path` is the trace to
     write, and `save` writes it. `in_job` says that there are other ranks. `before_end` is called with the exit code
-    before the program is ended; `end` ends it.
+    before the program is ended, then `leave`, which removes the files of a running program; `end` ends it.
     """
 
     def __init__(
@@ -57,11 +58,12 @@ class HangWatch:
         *,
         save: Callable[[Trace, Path], object] = lambda trace, path: trace.save(path, force=True),
         in_job: bool = False,
+        leave: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         end: Callable[[int], object] = os._exit,
     ) -> None:
         self._session, self._path, self._rank, self._clock, self._end = session, path, rank, clock, end
-        self._save, self._in_job = save, in_job
+        self._save, self._in_job, self._leave = save, in_job, leave
         self._writing = threading.Lock()
         self._quiet: tuple[int, float] = (0, self._clock())
         """How many launches there were, and since when."""
@@ -71,7 +73,7 @@ class HangWatch:
         self._asked_to_end = False
         self._closed = False
         self._signals = SignalPipe()
-        self._thread = threading.Thread(target=self._run, name="warplens-hang-watch", daemon=True)
+        self._thread = BackgroundThread(self._run, "warplens-hang-watch")
         self.before_end: Callable[[int, tuple[Hang, ...]], None] = lambda code, found: None
         self.found: tuple[Hang, ...] = ()
         """The launches that were told of."""
@@ -211,6 +213,8 @@ class HangWatch:
         """End the program, with the kernel still running."""
         with suppress(Exception):
             self.before_end(code, self.found)
+        with suppress(Exception):
+            self._leave()
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()

@@ -23,6 +23,7 @@ from warplens.launch.woven import WovenLaunch
 from warplens.profiling.hang_snapshot import clock_offset
 from warplens.record.capture import HOST_NS, Capture, Launch
 from warplens.session import Session
+from warplens.threads import BackgroundThread
 from warplens.trace.merge import rebase
 from warplens.trace.model import Trace
 from warplens.view.live_state import LiveKernel, LiveState
@@ -73,7 +74,7 @@ class LiveFeed:
         """The globaltimer at the first record."""
         self._offset = 0
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="warplens-live", daemon=True)
+        self._thread = BackgroundThread(self._run, "warplens-live")
 
     def start(self) -> None:
         self._thread.start()

@@ -25,7 +25,7 @@ class LiveView:
         self.server = LiveServer(self.feed, program)
         self._address = LiveAddress(self.server.url, os.getpid(), program, rank)
         self._trace = trace
-        self._ends = ExitStack()
+        self._ends, self._announced = ExitStack(), ExitStack()
 
     @property
     def url(self) -> str:
@@ -39,14 +39,19 @@ class LiveView:
         self.server.start()
         if self._trace is not None:
             try:
-                self._ends.enter_context(announced(self._trace, self._address))
+                self._announced.enter_context(announced(self._trace, self._address))
             except (WarplensError, OSError) as problem:
                 _say(f"`warplens view --live` will not find this program: {problem}")
         of_rank = f" of rank {self._address.rank}" if self._address.rank else ""
         _say(f"live view{of_rank}: {self.url}")
 
+    def withdraw(self) -> None:
+        """Let nobody find the program from now on."""
+        self._announced.close()
+
     def stop(self) -> None:
         """Tell the pages that the program has ended, and end the server."""
+        self.withdraw()
         self._ends.close()
 
 

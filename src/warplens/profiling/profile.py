@@ -133,7 +133,9 @@ class Profile(Session):
         # A program that does not know of warplens may be stopped while a kernel hangs, with or without --watch.
         if self.enabled and (self.options.watch is not None or self.whole_program):
             self.buffers.watched = True
-            self.hang_watch = HangWatch(self, self.path, self.rank, save=self._save, in_job=self.job.is_one_of_many)
+            self.hang_watch = HangWatch(
+                self, self.path, self.rank, save=self._save, in_job=self.job.is_one_of_many, leave=self._withdraw_live
+            )
             self.hang_watch.start()
         if self._rank_watch is not None:
             self._rank_watch.start()
@@ -181,6 +183,10 @@ class Profile(Session):
     def _stop_live(self) -> None:
         if self.live is not None and os.getpid() == self._process:
             self.live.stop()
+
+    def _withdraw_live(self) -> None:
+        if self.live is not None:
+            self.live.withdraw()
 
     def _end(self, error: BaseException | None) -> None:
         if os.getpid() != self._process:

@@ -13,6 +13,7 @@ from warplens.profiling.hang_snapshot import trace_of
 from warplens.record.rank_notes import WALL, ClockSample, RankNotes
 from warplens.session import Session
 from warplens.session.host_clock import host_clock, now_ns, sample_wall
+from warplens.threads import BackgroundThread
 from warplens.trace.model import Trace
 
 SAMPLE_S = 0.25
@@ -32,7 +33,7 @@ class RankWatch:
         self._host = host_clock()
         self._samples: dict[str, list[ClockSample]] = {WALL: [sample_wall()]}
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="warplens-rank-watch", daemon=True)
+        self._thread = BackgroundThread(self._run, "warplens-rank-watch")
         self._written: tuple[int, int] = 0, 0
         """The launches and collectives in the part that was written last."""
         self._next_part = time.monotonic() + FIRST_PART_S

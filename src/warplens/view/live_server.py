@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from warplens.threads import BackgroundThread
 from warplens.view.live_page import LiveDocuments, page
 from warplens.view.live_state import LiveState
 from warplens.view.serve import LoopbackHandler, QuietHttpServer
@@ -33,9 +34,7 @@ class LiveServer:
         self._http = QuietHttpServer(("127.0.0.1", 0), _LiveHandler)
         self._http.origin_port = self.port
         self._http.live = _Shown(source, program, self.token)  # type: ignore[attr-defined]
-        self._thread = threading.Thread(
-            target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, name="warplens-live-server", daemon=True
-        )
+        self._thread = BackgroundThread(self._http.serve_forever, "warplens-live-server", kwargs={"poll_interval": 0.1})
 
     @property
     def port(self) -> int:
@@ -47,7 +46,7 @@ class LiveServer:
 
     def start(self) -> None:
         # The first document needs modules that take a second to load.
-        threading.Thread(target=LiveDocuments().of, args=(LiveState(),), daemon=True).start()
+        BackgroundThread(LiveDocuments().of, "warplens-live-document", args=(LiveState(),)).start()
         self._thread.start()
 
     def stop(self) -> None:

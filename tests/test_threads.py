@@ -1,0 +1,50 @@
+"""Threads of warplens leave a program's signals to the program."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.hanging_kernel import HangingDriver
+from tests.support.persistent_kernel import running_kernel
+from warplens.calibrate import record_cost
+from warplens.driver import libcuda
+from warplens.profiling.profile import Profile
+from warplens.threads import BackgroundThread
+
+
+def test_a_background_thread_blocks_signals_that_are_sent_to_the_process() -> None:
+    seen: list[set[signal.Signals]] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    thread = BackgroundThread(lambda: seen.append(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "listens to nothing")
+    thread.start()
+    thread.join()
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1} <= seen[0]
+    assert not seen[0] & {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGPROF}, "they are about the thread"
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert thread.daemon
+
+
+def test_no_thread_of_a_profile_takes_the_signals_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the main thread may sleep on after Ctrl-C."""
+    driver = HangingDriver()
+    monkeypatch.setattr(libcuda, "driver", lambda: driver)
+    monkeypatch.setattr(record_cost, "constants", dict)
+    own = set(threading.enumerate())
+    with Profile(tmp_path / "t.warplens", live=True, watch=60, records_per_warp=512), running_kernel(driver):
+        started = [one for one in threading.enumerate() if one not in own]
+        blocked = {one.name: _blocked(one) for one in started}
+    assert {"warplens-live", "warplens-hang-watch", "warplens-live-server"} <= set(blocked)
+    assert all(blocked.values()), blocked
+
+
+def _blocked(thread: threading.Thread) -> bool:
+    """Whether a running thread blocks SIGINT."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    mask = next(line for line in status.splitlines() if line.startswith("SigBlk"))
+    return bool(int(mask.split()[1], 16) >> (signal.SIGINT - 1) & 1)
