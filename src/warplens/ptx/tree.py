@@ -188,7 +188,7 @@ class Function(Node):
         return walk(self.body or [])
 
     def instructions(self) -> Iterator[Instruction]:
-        return (node for node in self.walk() if isinstance(node, Instruction))
+        return instructions_of(self.body or [])
 
 
 @dataclass(slots=True)
@@ -237,6 +237,15 @@ def walk(body: list[Node]) -> Iterator[Node]:
         yield node
         if isinstance(node, Scope):
             yield from walk(node.body)
+
+
+def instructions_of(body: list[Node]) -> Iterator[Instruction]:
+    """Every instruction in text order."""
+    for node in body:
+        if isinstance(node, Instruction):
+            yield node
+        elif isinstance(node, Scope):
+            yield from instructions_of(node.body)
 
 
 def _copied(nodes: list[Node]) -> list[Node]:

@@ -131,7 +131,8 @@ class Weaver:
         self.locations: dict[int, str] = {}
         for sketch in self.outlines.values():
             for site in sketch.sites:
-                site.mark = replace(site.mark, wide=how.clock == "64")
+                if how.clock == "64":
+                    site.mark = replace(site.mark, wide=True)
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.divergence: dict[str, Divergence] = {}
@@ -166,7 +167,9 @@ class Weaver:
                 unmarked = self._between(function)
                 if unmarked:
                     between[function.name] = number_regions(unmarked, self.ids, self.locations)
-                code[function.name] = region_code(function, self.ids, unmarked)
+                own = [site.mark.name for site in self.outlines[function.name].sites] + [one.name for one in unmarked]
+                numbers = {name: self.ids[name] for name in own if name in self.ids}
+                code[function.name] = region_code(function, numbers, unmarked)
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])
