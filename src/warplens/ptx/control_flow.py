@@ -10,6 +10,7 @@ from warplens.ptx.dominators import DominatorTree, predecessors
 from warplens.ptx.labels import jump_targets
 from warplens.ptx.tree import Function, Instruction, Label, Node, walk
 
+_BARRIERS = frozenset({"bar", "barrier"})
 _TERMINATORS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
@@ -42,7 +43,7 @@ class BasicBlock:
 
 def is_barrier(node: Node) -> bool:
     """Whether all lanes of a warp wait for each other at this instruction."""
-    if not isinstance(node, Instruction) or node.opcode not in ("bar", "barrier") or node.predicate:
+    if not isinstance(node, Instruction) or node.opcode not in _BARRIERS or node.predicate:
         return False
     if "warp" in node.modifiers:
         return node.operands in (("0xffffffff",), ("-1",), ("4294967295",))
@@ -98,7 +99,7 @@ def _basic_blocks(function: Function) -> tuple[list[BasicBlock], dict[int, int]]
 
     for node in walk(function.body or []):
         if isinstance(node, Instruction):
-            if nodes and is_barrier(node):
+            if nodes and node.opcode in _BARRIERS and is_barrier(node):
                 nodes = start()
             nodes.append(node)
             if node.opcode in _TERMINATORS:

@@ -87,15 +87,20 @@ def weave(
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     with garbage_pause():
-        module = parse(source) if isinstance(source, str) else source.copy()
-        twin = parse(plain) if plain else None
-        if how and how.mode == "aggregate" and not lives:
-            return weave_aggregate(module, buffer or ParamBuffer(), how, twin)
-        if how and how.delay is not None:
-            return weave_delay(module, buffer or ParamBuffer(), how)
-        if lives or (how and how.fixed):
-            return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives, twin)
-        return Weaver(module, buffer or ParamBuffer(), how or Weaving(), twin).weave()
+        return _woven(source, buffer or ParamBuffer(), how or Weaving(), lives, plain)
+
+
+def _woven(source: str | PtxModule, buffer: AnyBuffer, how: Weaving, lives: Collection[str], plain: str) -> Woven:
+    # A function of its own, so that the trees are gone when garbage is collected again: it would look at each node.
+    module = parse(source) if isinstance(source, str) else source.copy()
+    twin = parse(plain) if plain else None
+    if how.mode == "aggregate" and not lives:
+        return weave_aggregate(module, buffer, how, twin)
+    if how.delay is not None:
+        return weave_delay(module, buffer, how)
+    if lives or how.fixed:
+        return weave_fixed(module, buffer, how, lives, twin)
+    return Weaver(module, buffer, how, twin).weave()
 
 
 def marked_kernels(module: PtxModule) -> list[str]:
