@@ -67,10 +67,9 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("run", cls=ProgramCommand, options_metavar="[OPTIONS]")
-@click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as `python -m` does.")
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
 @click.option(
     "--auto",
-    default=None,
     metavar="[CLASSES]",
     help="Mark kernels automatically, without changing their source. CLASSES is a comma-separated list of "
     f"{', '.join(CLASSES)} or {ALL}.  [default: {','.join(DEFAULT)}]",
@@ -82,19 +81,15 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="NAME=FILE:A-B",
     help="Mark lines A to B of a source file as a region (repeatable).",
 )
-@click.option(
-    "--kernels", default=None, metavar="REGEX", help="Record only kernels whose name matches.  [default: all]"
-)
+@click.option("--kernels", metavar="REGEX", help="Record only kernels whose name matches.  [default: all]")
 @click.option(
     "--launches",
-    default=None,
     metavar="N|all",
     help="Record this many launches of each variant: a kernel with the same code, launch options and grid.  "
     f"[default: all; {AUTO_LAUNCHES} with --auto or --region]",
 )
 @click.option(
     "--skip",
-    default=None,
     metavar="N",
     help="Pass over the first N launches of each variant.  [default: leave out the cold first one if more follow]",
 )
@@ -103,29 +98,23 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--within",
-    default=None,
     metavar="REGEX",
     help="Record only inside NVTX or torch.profiler.record_function ranges whose name matches.  [default: everywhere]",
 )
 @click.option(
     "--from-step",
-    default=None,
     type=int,
     metavar="N",
     help="Record from this step on, counted from 0; the program calls wl.step() after each.  [default: the first]",
 )
-@click.option(
-    "--to-step", default=None, type=int, metavar="N", help="Record up to and including this step.  [default: the last]"
-)
+@click.option("--to-step", type=int, metavar="N", help="Record up to and including this step.  [default: the last]")
 @click.option(
     "--memory",
-    default=None,
     metavar="SIZE",
     help="Device memory for records, such as 512MB.  [default: a quarter of the device, at most half of what is free]",
 )
 @click.option(
     "--trace-size",
-    default=None,
     metavar="SIZE",
     help="Keep the trace within about this size: beyond it, keep only some blocks of each launch.  "
     f"[default: {TRACE_BYTES // 10**6}MB; no limit with --blocks]",
@@ -133,20 +122,18 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "-o",
     "--output",
-    default=None,
     metavar="FILE",
     help="Trace file to write; in a job of several ranks a folder.  [default: PROGRAM.warplens]",
 )
 @click.option(
     "--ranks",
-    default=None,
     metavar="A,B-C|sample:N",
     help="In a job of several ranks, profile only these, or N of them spread evenly.  [default: all]",
 )
 @force_option
 @click.option("--list-kernels", is_flag=True, help="List the kernels that ran, with counts and times; record nothing.")
-@click.option("--dump-ir", default=None, metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
-@click.option("--override", default=None, metavar="DIR", help="Compile the edited files of --dump-ir instead.")
+@click.option("--dump-ir", metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
+@click.option("--override", metavar="DIR", help="Compile the edited files of --dump-ir instead.")
 @click.option(
     "--strict",
     is_flag=True,
@@ -168,21 +155,18 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--overhead",
-    default=None,
     metavar="SHARE",
     help="Slowdown by marks that is allowed, such as 5%, or `any`. A variant that is measured above it records fewer "
     f"blocks, then fewer regions.  [default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
 )
 @click.option(
     "--records-per-warp",
-    default=None,
     type=int,
     metavar="N",
     help="Buffer size: records to keep per warp.  [default: chosen per kernel]",
 )
 @click.option(
     "--full",
-    default=None,
     metavar="stop|ring",
     help="When a buffer is full: keep the first records (stop) or the latest (ring).  "
     "[default: stop; ring with --live]",
@@ -205,24 +189,19 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--blocks",
-    default=None,
     metavar="all|N|A-B|A,B",
     help="Record all blocks, the first N, or those with these numbers, whatever the size of the trace.  "
     "[default: as many as --trace-size allows]",
 )
-@click.option(
-    "--warps", default=None, metavar="A-B|A,B", help="Record only the warps with these numbers.  [default: all]"
-)
+@click.option("--warps", metavar="A-B|A,B", help="Record only the warps with these numbers.  [default: all]")
 @click.option(
     "--watch",
-    default=None,
     metavar="TIME",
     help="If a launch takes longer than TIME, such as 30s or 2m, print where its warps are and write the trace while "
     "it runs. Each record is then stored at its mark, which slows marks down.  [default: off]",
 )
 @click.option(
     "--on-hang",
-    default=None,
     metavar="continue|kill",
     help="What to do with the program then.  [default: continue; kill after Ctrl-C or SIGTERM]",
 )

@@ -23,17 +23,15 @@ from warplens.wording import duration, percent, plural
 
 
 @click.command("sensitivity", cls=MixedProgramCommand, options_metavar="[OPTIONS]")
-@click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as `python -m` does.")
-@click.option("--kernels", default=None, metavar="REGEX", help="Delay only kernels whose name matches.  [default: all]")
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+@click.option("--kernels", metavar="REGEX", help="Delay only kernels whose name matches.  [default: all]")
 @click.option(
     "--regions",
-    default=None,
     metavar="A,B",
     help="Delay only these regions: names or regular expressions.  [default: all that are recorded]",
 )
 @click.option(
     "--auto",
-    default=None,
     metavar="[CLASSES]",
     help="Mark kernels automatically, without changing their source. CLASSES is a comma-separated list of "
     f"{', '.join(CLASSES)} or {ALL}.  [default: {','.join(DEFAULT)}]",
@@ -47,7 +45,6 @@ from warplens.wording import duration, percent, plural
 )
 @click.option(
     "--delays",
-    default=None,
     metavar="CYCLES,...",
     help="Delays to try besides 0, in cycles per execution of the region.  [default: chosen by the kernel's length]",
 )
@@ -78,7 +75,6 @@ from warplens.wording import duration, percent, plural
 @click.option(
     "-o",
     "--output",
-    default=None,
     metavar="FILE",
     help="Also write the recorded launches with the result as a trace.  [default: none]",
 )

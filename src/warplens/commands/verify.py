@@ -44,14 +44,12 @@ class _VerifyCommand(click.Command):
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
 @click.option(
     "--binary",
-    default=None,
     metavar="FILE",
     help="The program or cubin that a capture of CUDA C++ was recorded with, which has its machine code.",
 )
 @click.option("--moved", is_flag=True, help="List the instructions that were moved into and out of each region.")
 @click.option(
     "--least-purity",
-    default=None,
     type=number_range(float, 0, 1),
     metavar="SHARE",
     help="Exit with 3 if a region's purity is below this, or if most of its main work was moved out.  [default: none]",
