@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 import click
 
 from warplens.analyse.hang import Hang
-from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared import kernel_listing
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr
-from warplens.commands.shared.program_command import ProgramCommand, target_program
+from warplens.commands.shared.program_command import ProgramCommand, program_options, target_program
 from warplens.commands.shared.run_report import describe, document, hang_document
 from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
@@ -67,20 +66,7 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("run", cls=ProgramCommand, options_metavar="[OPTIONS]")
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
-@click.option(
-    "--auto",
-    metavar="[CLASSES]",
-    help="Mark kernels automatically, without changing their source. CLASSES is a comma-separated list of "
-    f"{', '.join(CLASSES)} or {ALL}.  [default: {','.join(DEFAULT)}]",
-)
-@click.option(
-    "--region",
-    "regions",
-    multiple=True,
-    metavar="NAME=FILE:A-B",
-    help="Mark lines A to B of a source file as a region (repeatable).",
-)
+@program_options
 @click.option("--kernels", metavar="REGEX", help="Record only kernels whose name matches.  [default: all]")
 @click.option(
     "--launches",
@@ -138,20 +124,6 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--strict",
     is_flag=True,
     help="Fail if nothing but the lifetimes of a kernel's warps could be recorded.",
-)
-@click.option(
-    "--most-marks",
-    default=MOST_MARKS,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of places that --auto marks in one kernel.",
-)
-@click.option(
-    "--least-occupancy",
-    default=1.0,
-    show_default=True,
-    metavar="SHARE",
-    help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
 )
 @click.option(
     "--overhead",
@@ -220,7 +192,6 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @merge_variants_option
 @companion_options
 @json_option
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
 def command(
     module: str | None,
     output: str | None,
@@ -242,7 +213,7 @@ def command(
       warplens run --auto --within 'forward' --from-step 10 --to-step 12 train.py
       warplens run --region softmax=attn.py:120-134 -m package.train
     """
-    marks_given = bool(given["auto"] or given["regions"]) and not list_kernels
+    marks_given = bool(given["auto"] or given["lines"]) and not list_kernels
     target = target_program("run", module, program, marks_given=marks_given)
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
@@ -322,7 +293,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "skip": _skip(given["skip"]),
         "memory": None if given["memory"] is None else byte_count(given["memory"], "--memory"),
         "trace_bytes": _trace_bytes(given),
-        "regions": given["regions"] or None,
+        "regions": given["lines"] or None,
         "torch": given["torch"],
         "watch": None if given["watch"] is None else seconds(given["watch"], "--watch"),
         "warps": None if warps is None else numbers(warps, "--warps"),
@@ -333,7 +304,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 def _launches(given: dict[str, Any]) -> int | None:
     text = given["launches"]
     if text is None:
-        return AUTO_LAUNCHES if given["auto"] or given["regions"] else None
+        return AUTO_LAUNCHES if given["auto"] or given["lines"] else None
     if text != "all" and not text.isdigit():
         raise UsageError(f"--launches {text}: expected a number or `all`")
     return None if text == "all" else int(text)
@@ -342,7 +313,7 @@ def _launches(given: dict[str, Any]) -> int | None:
 def _overhead(given: dict[str, Any]) -> float | None:
     text = given["overhead"]
     if text is None:
-        return AUTO_OVERHEAD if given["auto"] or given["regions"] else None
+        return AUTO_OVERHEAD if given["auto"] or given["lines"] else None
     if text == "any":
         return None
     try:
