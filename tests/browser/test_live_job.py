@@ -41,7 +41,7 @@ def test_ranks_are_shown_side_by_side_and_each_leads_to_its_own_page(browser: An
         assert "1,234" in text(page, 1)
         assert page.run("document.images.length") == 0
         said = page.run("document.querySelector('#warnings').textContent")
-        assert said.startswith("rank 1 is behind: rank 0 waits for it in all_reduce 12")
+        assert said.startswith("rank 1 is behind: rank 0 has waited")
         ranks.append(LiveRank(tmp_path, 2, 3))
         page.wait_for("document.querySelectorAll('#ranks tr').length === 3", 5)
         ranks[2].leave()

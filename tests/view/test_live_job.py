@@ -42,8 +42,8 @@ def test_a_rank_that_others_wait_for_in_a_collective_is_named_with_what_it_does(
     )
     (text,) = said(view(0, **in_collective(12)), view(1, **in_collective(12, 4.0)), late, view(3, **in_collective(12)))
     assert text == (
-        "rank 2 is behind: ranks 0-1, 3 wait for it in all_reduce 12 of group 0-63 since 5.00 s; "
-        "it runs `attn` since 7.00 s (attn: block 7 warp 0: in load)"
+        "rank 2 is behind: ranks 0-1, 3 have waited 5.00 s for it in all_reduce 12 of group 0-63; "
+        "it has run `attn` for 7.00 s (attn: block 7 warp 0: in load)"
     )
 
 
@@ -57,8 +57,8 @@ def test_a_rank_that_others_wait_for_in_a_collective_is_named_with_what_it_does(
     ],
 )
 def test_a_late_rank_that_runs_no_kernel_is_explained(late: RankView, end: str) -> None:
-    text = said(view(0, **in_collective(0)), late)[0]
-    assert text.startswith("rank 1 is behind: rank 0 waits for it in all_reduce 0")
+    (text,) = said(view(0, **in_collective(0)), late)
+    assert text.startswith("rank 1 is behind: rank 0 has waited 5.00 s for it in all_reduce 0")
     assert text.endswith(end)
 
 

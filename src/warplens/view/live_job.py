@@ -81,7 +81,7 @@ class JobState:
             "ended": self.ended,
             "program": self.program,
             "facts": self._facts(),
-            "said": [*behind.values(), *hangs.values(), *self._silent()],
+            "said": [*behind.values(), *hangs.values(), *self._silent(set(behind))],
             "notes": self._notes(),
             "ranks": [self._row(one, flags.get(one.rank, "")) for one in self.ranks],
         }
@@ -154,10 +154,10 @@ class JobState:
         """About the collective that was entered first, and those who are in it."""
         begin, first = min(((waiting.made - at.ago_s, at) for waiting, at in missed), key=lambda each: each[0])
         ranks = [waiting.rank for waiting, at in missed if (at.group, at.number) == (first.group, first.number)]
-        who = f"rank {ranks[0]} waits" if len(ranks) == 1 else f"ranks {number_ranges(ranks)} wait"
+        who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {number_ranges(ranks)} have"
         where = f"{first.operation} {first.number} of group {first.group.rpartition(':')[2]}"
         waited = duration((self.now - begin) * 1e9)
-        return f"rank {late.rank} is behind: {who} for it in {where} since {waited}; {self._doing(late)}"
+        return f"rank {late.rank} is behind: {who} waited {waited} for it in {where}; {self._doing(late)}"
 
     def _doing(self, one: RankView) -> str:
         if one.status == GONE:
@@ -168,7 +168,7 @@ class JobState:
         if running:
             name = max(running, key=lambda each: running[each])
             where = next((f" ({text})" for text in one.known.where), "")
-            return f"it runs `{name}` since {duration(running[name] * 1e9)}{where}"
+            return f"it has run `{name}` for {duration(running[name] * 1e9)}{where}"
         if launch is None:
             return "it has launched no kernel"
         ago = duration((launch[1] + self.now - one.made) * 1e9)
@@ -194,12 +194,13 @@ class JobState:
                         ),
                     )
 
-    def _silent(self) -> Iterator[str]:
+    def _silent(self, told: set[int]) -> Iterator[str]:
+        """The other ranks that do not answer."""
         for status, one_of_them, several in (
             (SILENT, "does not answer", "do not answer"),
             (GONE, "was killed or has crashed", "were killed or have crashed"),
         ):
-            ranks = [one.rank for one in self.ranks if one.status == status]
+            ranks = [one.rank for one in self.ranks if one.status == status and one.rank not in told]
             if ranks:
                 yield f"rank {ranks[0]} {one_of_them}" if len(ranks) == 1 else f"ranks {number_ranges(ranks)} {several}"
 

@@ -70,7 +70,7 @@ def status_text(one: Any) -> str:
     if one["status"] == SILENT:
         return f"no answer, {seconds(one['silent_s'])}"
     if one["status"] == ANSWERS:
-        return "runs" if one["kernel"] else "no kernel"
+        return "runs" if one["kernel"] else "waits" if one["inside"] else "no kernel"
     return str(one["status"])
 
 

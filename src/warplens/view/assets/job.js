@@ -26,7 +26,7 @@ function row(each) {
   const inside = each.inside ? ", in it" : "";
   return element("tr", { "data-rank": String(each.rank), "data-status": each.flag || each.status },
     element("td", {}, element("a", { href: `rank/${each.rank}/`, text: String(each.rank) })),
-    element("td", { class: "status", text: status(each) }),
+    element("td", { class: "rank-status", text: status(each) }),
     name(each.kernel === null ? "" : each.kernel + more), element("td", { class: "running", text: seconds(each.running_s) }),
     name(each.last_launch), number(seconds(each.last_launch_s)),
     name(each.collective === null ? "" : each.collective + inside), number(seconds(each.collective_s)),
@@ -36,7 +36,7 @@ function row(each) {
 function status(each) {
   if (each.flag) return each.flag;
   if (each.status === "silent") return `no answer for ${seconds(each.silent_s)}`;
-  if (each.status === "answers") return each.kernel === null ? "no kernel" : "runs";
+  if (each.status === "answers") return each.kernel !== null ? "runs" : each.inside ? "waits" : "no kernel";
   return each.status;
 }
 
