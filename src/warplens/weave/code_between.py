@@ -8,7 +8,7 @@ of it (decode/work_spans.py).
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import PurePath
@@ -44,16 +44,23 @@ class CodeBetween:
     last: int
     nodes: frozenset[int] = frozenset()
     """Its instructions, as places among the nodes of the function."""
+    marked: frozenset[str] = frozenset()
+    """The regions of the kernel that have marks."""
 
     @property
     def name(self) -> str:
         """The name of its region: `work attn.py:57-63`."""
         lines = f"{self.first}-{self.last}" if self.first < self.last else f"{self.first}"
-        return f"{WORK} {PurePath(self.file).name}:{lines}" if self.file else WORK
+        return free_name(f"{WORK} {PurePath(self.file).name}:{lines}" if self.file else WORK, self.marked)
 
     @property
     def location(self) -> str:
         return f"{self.file}:{self.first}" if self.file else ""
+
+
+def free_name(name: str, marked: Container[str]) -> str:
+    """A name for code between regions that no region with marks has."""
+    return name if name not in marked else f"{name} between regions"
 
 
 @dataclass
@@ -108,11 +115,11 @@ def _find(function: Function, sites: Sequence[MarkSite], lines: SourceLines) -> 
     precedes = {name: _reached(stretches, _before, name, lambda one: one.entering) for name in sorted(ends)}
     reached = {after: {stretches[number].before for number in forward} for after, forward in follows.items()}
     pairs = [(after, before) for after in follows for before in precedes if before in reached[after]]
-    found = []
+    found, marked = [], frozenset(site.mark.name for site in sites)
     for after, before in pairs if len(pairs) <= MOST_PAIRS else ():
         both = [stretches[number] for number in sorted(follows[after] & precedes[before])]
         if nodes := frozenset().union(*(one.nodes for one in both)):
-            found.append(CodeBetween(after, before, *_place(both), nodes))
+            found.append(CodeBetween(after, before, *_place(both), nodes, marked))
     return found
 
 
