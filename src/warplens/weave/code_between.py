@@ -105,11 +105,10 @@ def code_between(function: Function, sites: Sequence[MarkSite], files: dict[str,
 def _find(function: Function, sites: Sequence[MarkSite], lines: SourceLines) -> list[CodeBetween]:
     flow = ControlFlow(function)
     try:
-        paths = region_paths(flow, sites)
+        outermost = outermost_sites(flow, sites)
     except PtxError:
         return []
-    outermost = {id(site.position.node): site for site in sites if len(paths.get(id(site), ())) == 1}
-    stretches = _stretches(flow, outermost, lines)
+    stretches = _stretches(flow, {id(site.position.node): site for site in outermost}, lines)
     starts, ends = ({name for one in stretches if (name := side(one)) is not None} for side in (_after, _before))
     follows = {name: _reached(stretches, _after, name, lambda one: one.leaving) for name in sorted(starts)}
     precedes = {name: _reached(stretches, _before, name, lambda one: one.entering) for name in sorted(ends)}
@@ -121,6 +120,12 @@ def _find(function: Function, sites: Sequence[MarkSite], lines: SourceLines) -> 
         if nodes := frozenset().union(*(one.nodes for one in both)):
             found.append(CodeBetween(after, before, *_place(both), nodes, marked))
     return found
+
+
+def outermost_sites(flow: ControlFlow, sites: Sequence[MarkSite]) -> list[MarkSite]:
+    """The marks of regions that are in no other."""
+    paths = region_paths(flow, sites)
+    return [site for site in sites if len(paths.get(id(site), ())) == 1]
 
 
 def _after(one: _Stretch) -> str | None:
