@@ -7,6 +7,7 @@ of it (decode/work_spans.py).
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ OUTSIDE = ""
 MOST_PAIRS = 1024
 """Of regions that can follow one another. A kernel with more, such as an interpreter whose many cases are all marked,
 gets no regions between them."""
+_NAME = re.compile(rf"{WORK} \S.*:\d+(-\d+)?")
 _JUMPS = BRANCHES - {"call"}
 _Lines = Counter[tuple[str, int]]
 
@@ -56,6 +58,11 @@ class CodeBetween:
     @property
     def location(self) -> str:
         return f"{self.file}:{self.first}" if self.file else ""
+
+
+def is_between(region: str) -> bool:
+    """Whether a name is that of code between regions, which only says where it is."""
+    return _NAME.fullmatch(region) is not None
 
 
 def free_name(name: str, marked: Container[str]) -> str:
