@@ -13,7 +13,7 @@ from warplens.analyse.analysis import Analysis, Answers
 from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.devices import find_peak
 from warplens.analyse.duration_shapes import MODES
-from warplens.analyse.finding import Number, Spread, spread
+from warplens.analyse.finding import Gain, Number, Spread, spread
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.ncu import NcuKernel, match_kernel
