@@ -23,7 +23,7 @@ from warplens.errors import ThresholdCrossed, UsageError
 from warplens.trace.dataset import RowSelection
 from warplens.wording import percent
 
-_RANK_BY_RANK = "judged rank by rank, in bounded memory; causes between ranks need the whole trace in memory"
+_RANK_BY_RANK = "judged rank by rank, in bounded memory; late ranks are judged over all ranks"
 
 
 @click.command("findings")
@@ -77,7 +77,8 @@ def command(
     with working("analysing"):
         if runner is not None:
             chosen = RowSelection.of(kernel=[kernel] if kernel and named else None, rank=chosen_ranks(trace, ranks))
-            found = dataset_findings(datasets[0], runner, waits=given["waits"], given=facts, selection=chosen)
+            asked = {"waits": given["waits"], "given": facts, "collectives": collective}
+            found = dataset_findings(datasets[0], runner, selection=chosen, **asked)
         else:
             part = loaded.select(kernel=[kernel]) if kernel and named else loaded
             found = findings_from(Answers(part, given["waits"], collectives=collective), facts)

@@ -60,7 +60,7 @@ class WovenKernel:
             "slack": woven.slack,
             "full": woven.full,
             "store": woven.stores[symbol],
-            "between": woven.between.get(symbol, ()),
+            "between": () if symbol in woven.aggregates else woven.between.get(symbol, ()),
             "aggregate": woven.aggregates.get(symbol),
         }
         regions = more.get("regions", woven.regions)
