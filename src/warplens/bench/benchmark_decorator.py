@@ -49,9 +49,12 @@ class Benchmark:
         `axes` replaces values, for example `{"seq_len": [1024, 2048], "head_dim": 128}`. `device` is cuda or cpu. The
         other arguments are settings of `warplens.bench.Method`, such as `timer="graph"` or `rel_dev=0.01`.
         """
-        from warplens.bench.benchmark_job import run
+        from warplens.bench.benchmark_job import BenchmarkJob
 
-        return run([self.choose(axes or {})], device=device, **method)
+        job = BenchmarkJob([self.choose(axes or {})], device=device, **method)
+        for _ in job:
+            pass
+        return job.results()
 
     def choose(self, chosen: Mapping[str, Any]) -> Benchmark:
         """Return this benchmark with other values of its parameters."""

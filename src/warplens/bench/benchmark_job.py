@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,24 +19,9 @@ from warplens.errors import UsageError, did_you_mean
 MeasuredCeilings = Mapping[str, float]
 
 
-def run(
-    benchmarks: Sequence[Benchmark],
-    *,
-    device: str | None = None,
-    measured: MeasuredCeilings | None = None,
-    on_row: Callable[[ResultRow], None] | None = None,
-    **method: Any,
-) -> Results:
-    """Measure every case of these benchmarks. `measured` are peaks from `warplens roofline --measure`."""
-    job = BenchmarkJob(benchmarks, device=device, measured=measured, **method)
-    for row in job:
-        if on_row is not None:
-            on_row(row)
-    return job.results()
-
-
 class BenchmarkJob:
-    """A run in progress: iterating measures the cases, and `results()` returns the rows measured so far."""
+    """A run in progress: iterating measures the cases, and `results()` returns the rows measured so far. `measured` are
+    peaks from `warplens roofline --measure`."""
 
     def __init__(
         self,
