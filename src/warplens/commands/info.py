@@ -17,10 +17,9 @@ from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
 from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
-from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
+from warplens.commands.shared.console import json_option, merge_variants_option, print_json, read_trace, stdout, table
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.dataset_options import engine_for
-from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
 from warplens.record.capture import BLOCK_LIVES

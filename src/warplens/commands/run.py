@@ -14,10 +14,9 @@ import click
 
 from warplens.analyse.hang import Hang
 from warplens.commands.shared import kernel_listing
-from warplens.commands.shared.console import force_option, json_option, print_json, stderr
+from warplens.commands.shared.console import force_option, json_option, merge_variants_option, print_json, stderr
 from warplens.commands.shared.program_command import ProgramCommand, program_options, target_program
 from warplens.commands.shared.run_report import describe, document, hang_document
-from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import COLD, LEAST_TRACE_BYTES

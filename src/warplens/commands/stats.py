@@ -19,13 +19,12 @@ from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
-from warplens.commands.shared.console import json_option, print_json, stdout, working
+from warplens.commands.shared.console import json_option, merge_variants_option, print_json, stdout, working
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
 from warplens.commands.shared.finding_options import collective_option, read_report
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
-from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.engines.queries import dataset_statistics
 from warplens.errors import UsageError, did_you_mean
 from warplens.runner.nsight_compute import find_source_pages
