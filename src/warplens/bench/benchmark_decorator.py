@@ -10,6 +10,7 @@ from typing import Any
 
 from warplens.analyse.per_kernel import plain
 from warplens.bench.benchmark_case import Case
+from warplens.bench.measurement_method import Method
 from warplens.bench.parameter_axes import Axis, replace_values
 from warplens.bench.results import Results, Sweep
 from warplens.errors import UsageError, did_you_mean
@@ -96,8 +97,6 @@ def benchmark(
     Import torch inside the function rather than at the top of the file, so that `--list` and usage errors are fast and
     work on any machine.
     """
-    from warplens.bench.measurement_method import Method
-
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}{did_you_mean(device, DEVICES)}")
     Method.named(**method)

@@ -11,6 +11,8 @@ from warplens.analyse.roofline import Ceilings, ceilings
 from warplens.bench.backend import Backend
 from warplens.bench.benchmark_decorator import DEVICES, Benchmark
 from warplens.bench.case_measurement import CaseMeasurement
+from warplens.bench.cpu_backend import CpuBackend
+from warplens.bench.cuda_backend import CudaBackend
 from warplens.bench.machine_facts import machine_facts
 from warplens.bench.measurement_method import Method
 from warplens.bench.results import ResultRow, Results, with_speedups
@@ -82,12 +84,8 @@ class BenchmarkJob:
 def open_backend(name: str) -> Backend:
     """Return the backend `cuda` or `cpu`; raise an error with a remedy if it is not available."""
     if name == "cpu":
-        from warplens.bench.cpu_backend import CpuBackend
-
         return CpuBackend()
     if name == "cuda":
-        from warplens.bench.cuda_backend import CudaBackend
-
         return CudaBackend()
     raise UsageError(f"unknown device {name!r}{did_you_mean(name, DEVICES)}")
 

@@ -23,7 +23,7 @@ from warplens.commands.shared.dataset_options import engine_for
 from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
 from warplens.record.capture import BLOCK_LIVES
-from warplens.runner.nsight_compute import find_source_pages
+from warplens.runner.nsight_compute import find_source_pages, read_ncu
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
 from warplens.wording import duration, percent, plural
@@ -96,7 +96,6 @@ def command(
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
     """Print an Nsight Compute report, unless as JSON, and return it as a document."""
     from warplens.commands.shared.analysis_tables import ncu_table
-    from warplens.runner.nsight_compute import read_ncu
 
     kernels = read_ncu(path)
     if not as_json:
