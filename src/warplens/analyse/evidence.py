@@ -13,7 +13,7 @@ from warplens.analyse.analysis import Analysis, Answers
 from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.devices import find_peak
 from warplens.analyse.duration_shapes import MODES
-from warplens.analyse.finding import Number, Spread, spread
+from warplens.analyse.finding import Gain, Number, Spread, spread
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.ncu import NcuKernel, match_kernel
@@ -34,6 +34,9 @@ from warplens.trace.schema import LaunchInfo
 T = TypeVar("T")
 _MOST_UNMARKED = 0.55
 _SHOWN = 0.5
+_CACHE_OVER_MEMORY = 1.4
+"""How much faster than the memory the L2 cache is."""
+_MOSTLY_MEMORY = 0.6
 
 
 class Evidence(VariantVerdicts):
@@ -246,6 +249,16 @@ class Evidence(VariantVerdicts):
         moved_bytes = self._per_launch({name: one.moved_bytes for name, one in moved.items()})
         return moved_bytes / self._plain_ns / peak.bandwidth
 
+    @cached_property
+    def most_gain(self) -> float:
+        """The largest gain that leaves time to move what the code requests, through a cache that is not much faster
+        than the memory. Code that requests much more may get it from the cache of its SM."""
+        return 1 - min(self.memory_reached or 0.0, _MOSTLY_MEMORY) / _CACHE_OVER_MEMORY
+
+    def gain(self, least: float, most: float | None = None, roof: float = 1.0) -> Gain:
+        """The interval around an estimate (see `Gain.around`) that also leaves time for the memory."""
+        return Gain.around(least, most, min(roof, self.most_gain))
+
     @property
     def _plain_ns(self) -> float:
         return self.kernel_ns * (1 - (self.cost or 0.0))
@@ -261,7 +274,9 @@ class Evidence(VariantVerdicts):
     @cached_property
     def blocks_per_recorded(self) -> float:
         """How many blocks ran for each one that was recorded: 1 unless blocks were sampled."""
-        ran = sum(len(self.lives.all_blocks_of(at).number) for at in self.launches)
+        ran = sum(
+            len(self.lives.all_blocks_of(at).number) * self.lives.launches[at].blocks_per_known for at in self.launches
+        )
         parts = [self.lives.blocks_of(at) for at in self.launches]
         return float(ran / max(sum(part.stop - part.start for part in parts), 1))
 

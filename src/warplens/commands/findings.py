@@ -28,13 +28,12 @@ _RANK_BY_RANK = "judged rank by rank, in bounded memory; late ranks are judged o
 
 @click.command("findings")
 @click.argument("trace")
-@click.option("--kernel", default=None, metavar="NAME", help="Show findings about this kernel only.")
+@click.option("--kernel", metavar="NAME", help="Show findings about this kernel only.")
 @fact_options
 @collective_option
 @click.option("--all", "show_all", is_flag=True, help="Also list the hypotheses that the evidence refutes, and why.")
 @click.option(
     "--budget",
-    default=None,
     type=number_range(int, LEAST_BUDGET),
     metavar="TOKENS",
     help="With --json, print the evidence packet: one document of at most this many tokens (see docs/agents.md).",

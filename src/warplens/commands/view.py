@@ -23,7 +23,7 @@ from warplens.wording import number_ranges
 
 
 @click.command("view")
-@click.argument("trace", required=False, default=None)
+@click.argument("trace", required=False)
 @click.option("--terminal", is_flag=True, help="Draw a timeline and histograms in the terminal instead.")
 @click.option(
     "--live",
@@ -34,7 +34,6 @@ from warplens.wording import number_ranges
 @click.option(
     "--width",
     type=number_range(int, 40, 1000),
-    default=None,
     metavar="N",
     help="With --terminal: columns to use, 40 to 1000.  [default: the width of the terminal]",
 )
@@ -52,14 +51,12 @@ from warplens.wording import number_ranges
 @click.option(
     "--sm",
     type=number_range(int, 0),
-    default=None,
     metavar="N",
     help="With --terminal: show only this SM, one row per warp.",
 )
 @click.option(
     "--block",
     type=number_range(int, 0),
-    default=None,
     metavar="N",
     help="With --terminal: show only this block, one row per warp.",
 )
