@@ -179,3 +179,15 @@ def test_ranks_with_different_devices_of_one_number_keep_their_own(tmp_path: Pat
     assert [launch.sms for launch in Lifetimes.of(trace).launches] == [132, 108, 108]
     assert [device["name"] for device in trace.meta.distinct_devices] == ["NVIDIA H200", "NVIDIA A100"]
     assert Dataset.open(tmp_path / "run").meta.device(2, 0)["sm_count"] == 108
+
+
+def test_a_damaged_part_is_named_with_how_to_read_the_others(tmp_path: Path) -> None:
+    for rank in range(3):
+        save_rank(make_trace([Span("load", 0, 100, rank=rank)]), tmp_path / "run", rank)
+    part = tmp_path / "run" / "rank=1" / "part-0.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    for read in (wl.load, Dataset.open):
+        with pytest.raises(CaptureError, match=r"rank=1/part-0.parquet: .*or move it out of the folder"):
+            read(tmp_path / "run")
+    part.unlink()
+    assert [info.rank for info in wl.load(tmp_path / "run").launches] == [0, 2]
