@@ -104,6 +104,11 @@ def test_a_rank_that_is_stopped_is_silent_within_two_seconds_and_a_killed_one_is
     rank.leave()
 
 
+def test_a_job_that_is_over_before_it_is_looked_at_has_ended(tmp_path: Path) -> None:
+    with following(tmp_path) as feed:
+        assert feed.wait(0, 5.0).ended
+
+
 def test_what_an_earlier_job_left_is_not_shown(tmp_path: Path) -> None:
     rank = LiveRank(tmp_path, 0, 2)
     gone = subprocess.Popen([sys.executable, "-c", ""])
