@@ -185,7 +185,8 @@ def _checked(evidence: Evidence, cause: str) -> Finding:
         one = _measured(evidence, one)
     if one.verdict == SUPPORTED and hypothesis.about_grid and not evidence.of(WAVES).complete:
         one = replace(one, withheld=one.withheld or _MISSING_BLOCKS)
-    return reliable(one, evidence, evidence.kernel_ns, placement_error(evidence.trace), evidence.cost)
+    error_ns = 0.0 if hypothesis.between_ranks else placement_error(evidence.trace)
+    return reliable(one, evidence, evidence.kernel_ns, error_ns, evidence.cost)
 
 
 def reliable(one: Finding, verdicts: VariantVerdicts, kernel_ns: float, error_ns: float, cost: float | None) -> Finding:

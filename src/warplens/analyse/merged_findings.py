@@ -103,6 +103,7 @@ def _standing(one: Finding) -> int:
 
 def _with_ranks(one: Finding, there: set[int], ranks: set[int]) -> Finding:
     """The finding with the ranks that show it."""
-    where = "every rank" if there == ranks else f"rank {number_ranges(sorted(there))}"
+    named = f"{'rank' if len(there) == 1 else 'ranks'} {number_ranges(there)}"
+    where = "every rank" if there == ranks else named
     what = f"{one.what} Seen in {len(there)} of {plural(len(ranks), 'rank')}: {where}."
     return replace(one, what=what, evidence={**one.evidence, "ranks": len(there), "of_ranks": len(ranks)})

@@ -156,7 +156,7 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
 
 
 def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
-    devices = [f"{d.get('name', 'unknown')} ({d.get('sm_count', 0)} SMs)" for d in trace.meta.devices.values()]
+    devices = [f"{d.get('name', 'unknown')} ({d.get('sm_count', 0)} SMs)" for d in trace.meta.distinct_devices]
     ranks = {info.rank for info in trace.meta.launches}
     cost = ", ".join(f"{name} {value:,.4g}" for name, value in trace.meta.cost.items())
     shown = trace.regions[:20]

@@ -249,9 +249,12 @@ def command(
             launches_given=given["launches"] is not None,
             merge_variants=given["merge_variants"],
         )
+    whose = f"rank {profile.rank}: " if profile.job.is_one_of_many else ""
     for one in (problem, *failures):
         if one is not None:
-            stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
+            stderr().print(f"warplens: {whose}{one}", markup=False, soft_wrap=True)
+    if profile.job.is_one_of_many:
+        return outcome.code  # launchers end all ranks of a job if one fails, and others may have what was asked for
     return outcome.code or next((one.exit_code for one in (problem, *failures) if one is not None), 0)
 
 
