@@ -22,7 +22,12 @@ _LABEL = re.compile(r"([.$\w]+):\s*$")
 _INSTRUCTION = re.compile(
     r"\s*/\*([0-9a-f]+)\*/\s+(?:@(?P<negated>!?)(?P<predicate>U?P\w+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>[^;]*);"
 )
+_SCHEDULE = re.compile(r"(?:^|\s+)(?:\?\w+|&\w+=\S+)")
+"""How the instruction is scheduled, which nvdisasm prints behind the operands for sm_120."""
 _TARGETS = re.compile(r"`\(([^)]+)\)|BRANCH_TARGETS\s+([^\"]+)")
+
+
+_MOVES = re.compile(r"(?:@\S+ )?(?:HFMA2\S* R\d+, -RZ, RZ,|U?IMAD(?!\.X)\S* U?R\d+, U?RZ, U?RZ,)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,8 @@ class SassInstruction:
 
     @property
     def kind(self) -> str:
-        """Its class. ptxas also builds constants by a half-precision product of zeros."""
-        return "move" if self.opcode.startswith("HFMA2") and "-RZ, RZ" in self.operands else class_of(self.opcode)
+        """Its class. ptxas also moves values by adding them to a product of zeros."""
+        return "move" if _MOVES.match(self.text) else class_of(self.opcode)
 
     @property
     def reads_clock(self) -> bool:
@@ -166,7 +171,8 @@ def parse_listing(text: str) -> dict[str, SassFunction]:
             labels.update(dict.fromkeys(waiting, address))
             waiting = []
             guard = f"{match['negated']}{match['predicate']}" if match["predicate"] else ""
-            rows.append(SassInstruction(address, match["opcode"], match["operands"].strip(), guard, line))
+            operands = _SCHEDULE.sub("", match["operands"]).strip()
+            rows.append(SassInstruction(address, match["opcode"], operands, guard, line))
         elif label := _LABEL.match(raw):
             waiting.append(label[1])
             if not label[1].startswith(".L"):
