@@ -145,10 +145,10 @@ def test_every_path_of_the_machine_code_runs_what_the_verification_says(name: st
 def _between(function: SassFunction, lines: MarkedLines) -> dict[str, set[int]]:
     """The addresses between two regions: for each instruction, look for the marks before it and behind it."""
     rows, calls = function.instructions, function.calls()
-    successors = [after[-1:] if at in calls else after for at, after in enumerate(function.successors())]
+    successors = function.successors()
     marks = [lines.clocks.get(one.line, []) if one.reads_clock else [] for one in rows]
     outer = [lines.outer_clocks.get(one.line) if one.reads_clock else None for one in rows]
-    states = follow(successors, [[(at, each)] for at, each in enumerate(marks)])
+    states = follow(successors, [[(at, each)] for at, each in enumerate(marks)], calls=calls)
 
     def ended(at: int) -> str | None:
         """The region whose end this is, if no other is open behind it."""

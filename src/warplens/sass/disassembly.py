@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from warplens.sass.cuda_tools import all_tools, find_tool
 from warplens.sass.opcode_classes import class_of
 
 TIMEOUT_S = 120
+OTHER_SECTIONS = 1 << 32
+"""The least address of an instruction that is not in the kernel's own section, in `linked` code."""
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)\s*,")
 _LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)')
 """With -gp, nvdisasm only prints lines of the PTX, with -g those of `.loc`; a linker changes the file's name."""
@@ -73,7 +75,7 @@ class SassFunction:
         return any(one.line for one in self.instructions)
 
     def successors(self) -> list[list[int]]:
-        """By number of an instruction, the numbers of those that may come after it."""
+        """By number of an instruction, the numbers of those that may come after it; after a call, those behind it."""
         regions: dict[str, int] = {}  # by convergence barrier, where its newest BSSY leads
         return [self._following(number, one, regions) for number, one in enumerate(self.instructions)]
 
@@ -97,8 +99,6 @@ class SassFunction:
             return [regions.get(barrier, number + 1), *(after if one.predicate else [])]
         if base in ("EXIT", "RET", "KILL", "RTT"):
             return after if one.predicate else []
-        if base == "CALL":
-            return [*targets, *after]
         if base in ("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU"):
             # A branch may also name its condition among its operands: BRA.U !UP0, `(.L_x_1).
             always = not one.predicate and (one.operands.startswith("`") or base not in ("BRA", "JMP"))
@@ -110,6 +110,25 @@ class SassFunction:
             for name in [one] if one else many.split(","):
                 if name.strip() in self.labels:
                     yield self.labels[name.strip()]
+
+
+def linked(functions: Mapping[str, SassFunction], kernel: str) -> SassFunction:
+    """A kernel with the functions that it calls, which are in sections of their own where they are compiled separately
+    or for debugging. Their addresses begin past `OTHER_SECTIONS`."""
+    found = [kernel]
+    for name in found:
+        called = [one.operands for one in functions[name].instructions if one.opcode.startswith("CALL")]
+        names = dict.fromkeys(target for operands in called for target, _ in _TARGETS.findall(operands))
+        found += [target for target in names if target in functions and target not in found]
+    if len(found) == 1:
+        return functions[kernel]
+    rows: list[SassInstruction] = []
+    labels: dict[str, int] = {}
+    for number, name in enumerate(found):
+        shift = number * OTHER_SECTIONS
+        rows += [replace(one, address=one.address + shift) for one in functions[name].instructions]
+        labels |= {label: at + shift for label, at in functions[name].labels.items()} | {name: shift}
+    return SassFunction(kernel, tuple(rows), labels)
 
 
 def disassemble(cubin: bytes, *, by_loc: bool = False) -> dict[str, SassFunction]:
