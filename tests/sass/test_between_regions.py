@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.support.golden_ptx import GOLDEN
-from tests.support.sass_kernels import DIVISION, kernel, needs_tools
+from tests.support.sass_kernels import DIVISION, FILE, STRAIGHT, needs_tools
 from warplens.auto.ptx.ptx_marker import mark_ptx
 from warplens.auto.rules import Auto
 from warplens.ptx.dominators import predecessors
@@ -24,36 +24,11 @@ from warplens.weave.weaver import weave
 from warplens.weave.weaving import Selection, Weaving
 
 pytestmark = needs_tools
-FILE = '\n\t.file 1 "/home/me/k.py"\n'
 
 
 def verified(text: str, **options: object) -> KernelVerification:
     woven = weave(text, how=Weaving(between=True, **options)).text  # type: ignore[arg-type]
     return verify_cubin(assemble_with_lines(woven), "k", woven, automatic=True)
-
-
-STRAIGHT = (
-    kernel("""\
-\t.loc 1 10 1
-\tld.global.f32 %f3, [%rd1+4096];
-\t.loc 1 11 1
-\t// @warplens B load
-\tld.volatile.global.f32 %f1, [%rd1];
-\t// @warplens E load
-\t.loc 1 12 1
-\tfma.rn.f32 %f2, %f1, %f1, %f3;
-\tsqrt.approx.f32 %f2, %f2;
-\t.loc 1 13 1
-\tst.volatile.shared.f32 [s], %f2;
-\t// @warplens B store
-\tst.volatile.global.f32 [%rd2], %f2;
-\t// @warplens E store
-\t.loc 1 14 1
-\tst.global.f32 [%rd2+512], %f2;""")
-    .replace(".visible", ".shared .align 4 .b8 s[4];\n.visible")
-    .replace("\tld.param.u64 %rd1", "\t.loc 1 10 1\n\tld.param.u64 %rd1")
-    + FILE
-)
 
 
 def test_it_holds_the_instructions_from_one_clock_read_to_the_next() -> None:

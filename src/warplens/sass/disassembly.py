@@ -81,7 +81,7 @@ class SassFunction:
 
     def calls(self) -> dict[int, int]:
         """By number of a call: that of the first instruction of the subroutine in this code that it calls."""
-        found = {}
+        found: dict[int, int] = {}
         for number, one in enumerate(self.instructions):
             if one.opcode.partition(".")[0] == "CALL":
                 found.update((number, self.index_of[at]) for at in self._targets(one.operands) if at in self.index_of)
