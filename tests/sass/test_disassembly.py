@@ -127,3 +127,11 @@ def test_nvdisasm_that_refuses_gives_one_line() -> None:
 
 def test_an_instruction_prints_as_in_the_listing() -> None:
     assert SassInstruction(16, "BAR.SYNC.DEFER_BLOCKING", "0x0", "P3").text == "@P3 BAR.SYNC.DEFER_BLOCKING 0x0"
+
+
+@needs_tools
+def test_a_cubin_is_disassembled_once_for_all_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    cubin = code_of(DIVISION).cubin or b""
+    first = disassemble(cubin)
+    monkeypatch.setattr("warplens.sass.disassembly._listing", lambda *arguments: pytest.fail("asked again"))
+    assert disassemble(cubin) == first

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -138,8 +139,13 @@ def disassemble(cubin: bytes, *, by_loc: bool = False) -> dict[str, SassFunction
     """
     read_cubin_file(cubin)
     find_tool("nvdisasm")
+    return dict(_disassembled(cubin, tuple(all_tools("nvdisasm")), by_loc))
+
+
+@functools.lru_cache(maxsize=4)  # the kernels of a program are verified one by one
+def _disassembled(cubin: bytes, tools: Sequence[str], by_loc: bool) -> dict[str, SassFunction]:
     problem = SassError("")
-    for tool in all_tools("nvdisasm"):
+    for tool in tools:
         try:
             return parse_listing(_listing(tool, cubin, "-g" if by_loc else "-gp"))
         except SassError as error:  # another copy may be newer than this one

@@ -257,6 +257,6 @@ def _where(address: int, begins: Sequence[int], ranges: Sequence[tuple[int, int]
 def _owners(one: SassInstruction, lines: MarkedLines, names: Mapping[str, str]) -> str:
     """The innermost region to which an instruction belongs; empty for code outside all regions."""
     state = lines.regions.get(one.line, ())
-    known = lines.by_source.get(one.line) or lines.between.get(one.line, ())
+    known = lines.by_source.get(one.line) or lines.between.get(one.line) or set()
     region = state[-1].region if state else min(known, default="")
     return names.get(region, region)
