@@ -64,6 +64,14 @@ def test_what_was_moved_out_of_it_and_into_it_is_said() -> None:
     assert {one.belongs for one in into.moved} == {"work k.py:10"}
 
 
+@pytest.mark.parametrize("options", [{"store": "now"}, {"store": "spread"}, {"clock": "64"}, {"fixed": True}])
+def test_every_way_to_record_has_the_same_code(options: dict[str, object]) -> None:
+    found = verified(STRAIGHT, **options)
+    assert {one.region: one.kept + one.moved_out for one in found.regions} == {
+        "load": 1, "store": 1, "work k.py:10": 5, "work k.py:12-13": 9, "work k.py:14": 1,
+    }  # fmt: skip
+
+
 def test_a_subroutine_of_ptxas_is_part_of_the_code_that_calls_it() -> None:
     text = DIVISION.replace("divide", "load").replace("\t// @warplens E load\n", "")
     text = text.replace("\tdiv.rn", "\t// @warplens E load\n\tdiv.rn") + FILE
