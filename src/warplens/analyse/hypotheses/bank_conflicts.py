@@ -72,13 +72,16 @@ def _from_code(e: Evidence) -> Finding:
     waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
     busy = min(needed, 1.0)
+    # How often a loop inside the region runs is not known, and what else it waits for may take as long.
+    unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and busy <= _BUSY)
+    unknown = " The trace does not show how often, as they are in a loop beside accesses to memory." if unsure else ""
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
-        f"{percent(share)} of warp time: each such access takes {ways} times as long.",
+        f"{percent(share)} of warp time: each such access takes {ways} times as long.{unknown}",
         _ADVICE,
         e.gain(slower * busy) if busy > _BUSY else e.gain(slower * waited, slower * max(busy, most)),
-        HIGH,
+        LOW if unsure else HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
         refuted_by=_REFUTED_BY,
