@@ -126,6 +126,28 @@ def test_marks_between_loads_take_time_that_no_repair_saves() -> None:
     assert costly.high == pytest.approx(plain.high, abs=0.05)
 
 
+def test_conflicts_that_keep_shared_memory_busy_count_also_where_they_take_little_time_themselves() -> None:
+    """Before its loop, each of 32 warps makes 32 accesses of 32 cycles: the others wait for their own meanwhile."""
+    counts = {"instructions": 60, "shared": 32, "ways": 32, "conflicts": 992}
+    first = [Span("before", 0, 2_000, block, warp, sm=block) for block in range(SMS) for warp in range(32)]
+    rest = [Span("loop", 2_000, 58_000, block, warp, sm=block) for block in range(SMS) for warp in range(32)]
+    code = {"before": counts, "loop": {"instructions": 90, "loads": 32, "load_bytes": 128}}
+    one = verdict(findings(kernel(first + rest, code)), "bank conflicts")
+    assert (one.verdict, one.region) == ("supported", "before")
+    busy = one.evidence["pipe_busy_share"]
+    assert isinstance(busy, float)
+    assert one.gain.high > busy > 5 * 2_000 / 60_000, "far more than the share of warp time"
+
+
+def test_a_long_queue_of_atomics_holds_up_code_that_has_none() -> None:
+    code = {"put": {"instructions": 2, "atomics": 1}, "x": {"instructions": 12}}
+    held_up = verdict(findings(kernel(loop({"put": 9_000, "x": 20_000}), code)), "atomics contention").gain
+    busy = {**code, "x": {"instructions": 2_000}}
+    apart = verdict(findings(kernel(loop({"put": 9_000, "x": 20_000}), busy)), "atomics contention").gain
+    assert held_up.low > 0.8, "20,000 cycles are too many for 12 instructions"
+    assert apart.high < 0.75
+
+
 def sampled(spans: list[Span], code: dict[str, dict[str, float]], blocks: int) -> Trace:
     """A trace that knows of some blocks only of a grid of `blocks`."""
     made = kernel(spans, code)

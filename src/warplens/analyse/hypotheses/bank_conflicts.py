@@ -49,14 +49,14 @@ def _from_code(e: Evidence) -> Finding:
     found = {
         name: one.ways
         for name, one in e.code.items()
-        if one.ways >= _LEAST_WAYS and one.mean_ways >= _LEAST_MEAN and e.shares.get(name, 0.0) >= _LEAST
+        if one.ways >= _LEAST_WAYS and one.mean_ways >= _LEAST_MEAN and _weight(e, name) >= _LEAST
     }
     if not found:
         return e.refuted(
             CAUSE, "the PTX shows no access to shared memory with many lanes on a bank where it takes time"
         )
-    name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
-    ways, share = int(found[name]), e.shares[name]
+    name = max(found, key=lambda region: _weight(e, region) * (1 - 1 / found[region]))
+    ways, share = int(found[name]), e.shares.get(name, 0.0)
     needed = _cycles_needed(e, name)
     if needed > _WIDEST:
         return e.refuted(
@@ -86,6 +86,12 @@ def _from_code(e: Evidence) -> Finding:
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
+
+
+def _weight(e: Evidence, name: str) -> float:
+    """The share of warp time of a region, or of the time in which its conflicts keep shared memory from all others."""
+    busy = _cycles_needed(e, name) if name else 0.0
+    return max(e.shares.get(name, 0.0), busy if busy <= 1 else 0.0)
 
 
 def _at_barriers(e: Evidence) -> float:
