@@ -63,6 +63,7 @@ def live_picture(folder: Path, browser: Chromium) -> None:
     from warplens.driver import libcuda
     from warplens.profiling.live_feed import LiveFeed
     from warplens.profiling.profile import Profile
+    from warplens.view.live_page import ProgramSite
     from warplens.view.live_server import LiveServer
 
     driver = HangingDriver()
@@ -75,7 +76,7 @@ def live_picture(folder: Path, browser: Chromium) -> None:
             time.sleep(max(now - time.time_ns(), 0) / 1e9)
             kernel.advance(now)
             feed.look(lambda now=now: now)
-        server = LiveServer(feed, "serve.py")
+        server = LiveServer(ProgramSite(feed, "serve.py"))
         server.start()
         page = browser.open(server.url, width=1400, height=1100)
         page.wait_for("window.warplensLive && warplensLive.updates > 0")

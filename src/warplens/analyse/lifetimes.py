@@ -14,6 +14,7 @@ from warplens.analyse.code_counts import merged_code
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.region_cells import RegionCells, TrackSums
 from warplens.analyse.region_purpose import Purpose, purposes
+from warplens.analyse.row_pass import pass_over
 from warplens.record.block_lives import BlockLives, unpack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED
 from warplens.trace.model import BLOCK_ROWS, Trace
@@ -157,7 +158,7 @@ class Lifetimes:
 
     @cached_property
     def _sums(self) -> TrackSums:
-        return TrackSums.of(self.trace, self.is_span)
+        return pass_over(self.trace, TrackSums)
 
     @property
     def cells(self) -> RegionCells:
@@ -267,7 +268,7 @@ class Lifetimes:
             for variant in kernel_variants(self.trace.meta.launches)
             for info in variant.launches
         }
-        codes, names = self.per_track("kernel"), self.trace.codes("kernel")[1]
+        codes, names = self.per_track("kernel"), self.trace.kernels
         begin = reduce_by(np.minimum, self.begin_ns, index, len(at))
         end = reduce_by(np.maximum, self.finish_ns, index, len(at))
         blocks = np.bincount(unique_rows(index, self.per_track("block"))[0][0], minlength=len(at))

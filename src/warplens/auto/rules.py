@@ -5,6 +5,7 @@ The two rule sets (TTGIR for Triton, PTX for everything else) read the same `Aut
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def region_name(what: str, file: str, line: int) -> str:
     `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, spin wait, mma, mma issue, mma
     wait, reduce, scan, barrier, cluster barrier, mbarrier arrive, loop (one iteration), whole loop, body, line or work.
     """
-    return f"{what} {PurePath(file).name}:{line}" if line else what
+    return f"{what} {posixpath.basename(file)}:{line}" if line else what
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
     metavar="FILE|FOLDER",
     help="Write the results to FILE (.json, .csv or .md; repeatable); with --plot, the folder for the plots.",
 )
-@click.option("--plot", "plotted", default=None, metavar="RESULTS", help="Plot a result file into the folder of -o.")
+@click.option("--plot", "plotted", metavar="RESULTS", help="Plot a result file into the folder of -o.")
 @click.option(
     "--format", "form", default="svg", show_default=True, metavar="svg|png|pdf", help="Image format of the plots."
 )
@@ -55,7 +55,6 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
     "--compare",
     "compared",
     nargs=2,
-    default=None,
     metavar="OLD NEW",
     help="Compare two result files; exit 3 on a regression.",
 )
@@ -68,35 +67,26 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
 )
 @click.option("--only", multiple=True, metavar="NAME", help="Run only this benchmark of FILE (repeatable).")
 @click.option("--list", "listed", is_flag=True, help="List the benchmarks of FILE and their parameters, then exit.")
-@click.option(
-    "--device", default=None, metavar="cuda|cpu", help="Device to run on.  [default: as declared in FILE, or cuda]"
-)
+@click.option("--device", metavar="cuda|cpu", help="Device to run on.  [default: as declared in FILE, or cuda]")
 @click.option(
     "--timer",
-    default=None,
     metavar="|".join(TIMERS[1:]),
     help="Time calls with CUDA events, CUDA graph replay or the host clock.  [default: events; clock on the CPU]",
 )
 @click.option(
     "--cache",
-    default=None,
     metavar="|".join(CACHES[1:]),
     help="Cache state before each call: L2 flushed, rotating inputs or warm.  [default: flush; warm on the CPU]",
 )
 @click.option(
     "--rel-dev",
-    default=None,
     metavar="PERCENT",
     help="Stop a case when the 95% confidence interval of its median is within this much.  [default: 0.5%]",
 )
-@click.option(
-    "--timeout", default=None, type=float, metavar="SECONDS", help="Maximum time to measure each case.  [default: 10]"
-)
-@click.option("--min-samples", default=None, type=int, metavar="N", help="Minimum number of calls.  [default: 30]")
-@click.option("--max-samples", default=None, type=int, metavar="N", help="Maximum number of calls.  [default: 5000]")
-@click.option(
-    "--warmup", default=None, type=float, metavar="SECONDS", help="Time to run untimed calls first.  [default: 0.05]"
-)
+@click.option("--timeout", type=float, metavar="SECONDS", help="Maximum time to measure each case.  [default: 10]")
+@click.option("--min-samples", type=int, metavar="N", help="Minimum number of calls.  [default: 30]")
+@click.option("--max-samples", type=int, metavar="N", help="Maximum number of calls.  [default: 5000]")
+@click.option("--warmup", type=float, metavar="SECONDS", help="Time to run untimed calls first.  [default: 0.05]")
 @click.option("--quick", is_flag=True, help="Measure less: --rel-dev 2%, at most 300 calls and 2 s per case.")
 @ceilings_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print the results as CSV.")

@@ -40,13 +40,11 @@ _MAX_PAIRED_RANKS = 64
 @click.option("--include-dir", "show_include", is_flag=True, help="Print the include folder of warplens.cuh and exit.")
 @click.option(
     "--ncu",
-    default=None,
     metavar="REPORT",
     help="Also describe an Nsight Compute report (.csv or .ncu-rep); with TRACE, also by region.",
 )
 @click.option(
     "--torch",
-    default=None,
     metavar="FILE",
     help="Also describe a trace exported by torch.profiler: operators, kernels, memory.",
 )

@@ -31,12 +31,9 @@ from warplens.runner.nsight_compute import read_source_pages
 
 @click.command("report")
 @click.argument("traces", nargs=-1, metavar="TRACE [OTHER]")
-@click.option(
-    "-o", "--output", default=None, metavar="FILE", help="File to write.  [default: TRACE with the suffix .html]"
-)
+@click.option("-o", "--output", metavar="FILE", help="File to write.  [default: TRACE with the suffix .html]")
 @click.option(
     "--limit",
-    default=None,
     type=number_range(int, 0),
     metavar="N",
     help="Maximum number of spans in the timeline; 0 keeps all.  [default: 2,000,000]",
@@ -57,7 +54,6 @@ from warplens.runner.nsight_compute import read_source_pages
 @ceilings_option
 @click.option(
     "--ncu",
-    default=None,
     metavar="REPORT",
     help="Show the stalls of each region from an Nsight Compute report with a source page (.csv or .ncu-rep).",
 )

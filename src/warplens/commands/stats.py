@@ -41,41 +41,33 @@ from warplens.trace.model import Trace
     metavar="|".join(GROUPS),
     help="Group by this in addition to the region.",
 )
-@click.option("--sort", "metric", default=None, metavar="METRIC", help="Sort by this column, such as p95 or mean_ns.")
+@click.option("--sort", "metric", metavar="METRIC", help="Sort by this column, such as p95 or mean_ns.")
 @click.option("--region", "regions", multiple=True, metavar="NAME", help="Show only this region (repeatable).")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
 @click.option("--tree", "as_tree", is_flag=True, help="Show the tree of regions with total cycles and cycles per warp.")
 @click.option(
     "--include",
-    default=None,
     metavar="REGEX",
     help="With --tree: keep only matching regions, their parents and their children.",
 )
-@click.option(
-    "--exclude", default=None, metavar="REGEX", help="With --tree: drop matching regions and everything below them."
-)
+@click.option("--exclude", metavar="REGEX", help="With --tree: drop matching regions and everything below them.")
 @click.option(
     "--depth",
-    default=None,
     type=number_range(int, 0),
     metavar="N",
     help="With --tree: show at most N levels.  [default: all]",
 )
 @click.option(
     "--threshold",
-    default=None,
     type=number_range(float, 0, 100),
     metavar="PERCENT",
     help="With --tree: drop regions below this share of warp time.  [default: 0]",
 )
 @click.option("--findings", "show_findings", is_flag=True, help="Show findings, as `warplens findings` does.")
 @click.option("--show", multiple=True, metavar="|".join(ANALYSES), help="Show this analysis as a table (repeatable).")
-@click.option(
-    "--waits", default=None, metavar="REGEX", help="With --findings or --show: additional regions to treat as waits."
-)
+@click.option("--waits", metavar="REGEX", help="With --findings or --show: additional regions to treat as waits.")
 @click.option(
     "--ncu",
-    default=None,
     metavar="REPORT",
     help="Show findings that include an Nsight Compute report (.csv or .ncu-rep), and its stalls and counters of each "
     "region if it has a source page.",

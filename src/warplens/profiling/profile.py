@@ -143,7 +143,7 @@ class Profile(Session):
             path = self.path
             if path is not None and self.job.is_one_of_many:
                 path = rank_part(path, self.rank)
-            self.live = LiveView(self, path, self.rank, "" if self.path is None else self.path.stem)
+            self.live = LiveView(self, path, self.job, "" if self.path is None else self.path.stem)
             self.live.start()
         return self
 

@@ -72,6 +72,14 @@ class SassFunction:
         regions: dict[str, int] = {}  # by convergence barrier, where its newest BSSY leads
         return [self._following(number, one, regions) for number, one in enumerate(self.instructions)]
 
+    def calls(self) -> dict[int, int]:
+        """By number of a call: that of the first instruction of the subroutine in this code that it calls."""
+        found = {}
+        for number, one in enumerate(self.instructions):
+            if one.opcode.partition(".")[0] == "CALL":
+                found.update((number, self.index_of[at]) for at in self._targets(one.operands) if at in self.index_of)
+        return found
+
     def _following(self, number: int, one: SassInstruction, regions: dict[str, int]) -> list[int]:
         base = one.opcode.partition(".")[0]
         after = [number + 1] if number + 1 < len(self.instructions) else []

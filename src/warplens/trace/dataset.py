@@ -113,6 +113,13 @@ class Dataset:
         """The time axis of all parts, whichever are selected."""
         return TimeAxis.of([part.meta for part in self.parts])
 
+    @cached_property
+    def shifts(self) -> dict[tuple[int, int], int]:
+        """By rank and number, how much later each launch is on the axis of the dataset than on that of its part."""
+        if len(self.parts) == 1:
+            return {}
+        return {key: ns for part in self.parts for key, ns in self.axis.shifts(part.meta).items()}
+
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)

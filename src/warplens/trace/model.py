@@ -136,14 +136,15 @@ class Trace:
         return self._runs[name]
 
     def blocks(self, *names: str) -> Iterator[tuple[int, int, list[Array]]]:
-        """Blocks of whole tracks that fit a processor's cache: the first row, the end, and some columns of numbers.
+        """Blocks of whole tracks that fit a processor's cache: the first row, the end, and some columns.
 
-        Columns of a file that were not read yet are read block by block, and not kept.
+        Regions and kernels are codes of `names`, kinds are indices of KINDS. Columns of a file that were not read yet
+        are read block by block, and not kept.
         """
         tracks, columns, unread = self.runs("track"), self._columns, list[str]()
         groups: Iterable[tuple[int, dict[str, Array]]] = [(0, {})]
         if isinstance(columns, ParquetColumns) and columns.has_blocks:
-            unread = [name for name in names if name not in self._cache and not _is_names(name)]
+            unread = [name for name in names if name not in self._cache]
             groups = columns.blocks(unread) if unread else groups
         whole = {name: self._numbers(name) for name in names if name not in unread}
         for first, read in groups:
@@ -154,8 +155,20 @@ class Trace:
                 passed(end, len(self))
 
     def _numbers(self, name: str) -> Array:
-        """A whole column of numbers, or of codes of names."""
+        """A whole column of numbers, of codes of names, or of indices of KINDS."""
+        if name == "kind":
+            codes, names = self.codes(name)
+            known = tuple(names) == KINDS[: len(names)]
+            return codes if known else np.array([KINDS.index(one) for one in names], np.int8)[codes]
         return self.codes(name)[0] if _is_names(name) else self.numpy(name)
+
+    def names(self, name: str) -> list[str]:
+        """The names that the codes of a column stand for, in the order of their first use."""
+        if not isinstance(self._columns, ParquetColumns) or name in self._cache or not self._columns.has_blocks:
+            return self.codes(name)[1]
+        if name not in self._names:
+            self._names[name] = self._columns.names(name)
+        return self._names[name]
 
     def codes(self, name: str) -> tuple[Array, list[str]]:
         """A column of names as integer codes and the names they index."""
@@ -181,7 +194,7 @@ class Trace:
     @property
     def regions(self) -> list[str]:
         """The names of all regions, in the order of their first use."""
-        return self.codes("region")[1]
+        return self.names("region")
 
     @property
     def kernels(self) -> list[str]:
@@ -342,7 +355,7 @@ class Trace:
 
 
 def _is_names(column: str) -> bool:
-    return bool(pa.types.is_dictionary(COLUMNS[column]))
+    return column in COLUMNS and bool(pa.types.is_dictionary(COLUMNS[column]))
 
 
 def empty_table() -> pa.Table:

@@ -21,16 +21,15 @@ from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.model import Trace
 
 roof_option = click.option(
-    "--roof", default=None, metavar="|".join(DTYPES), help="Compute peak to compare a trace with.  [default: fp16]"
+    "--roof", metavar="|".join(DTYPES), help="Compute peak to compare a trace with.  [default: fp16]"
 )
 ncu_option = click.option(
-    "--ncu", default=None, metavar="REPORT", help="Use the counters of an Nsight Compute report (.csv or .ncu-rep)."
+    "--ncu", metavar="REPORT", help="Use the counters of an Nsight Compute report (.csv or .ncu-rep)."
 )
-waits_option = click.option("--waits", default=None, metavar="REGEX", help="Additional regions to treat as waits.")
+waits_option = click.option("--waits", metavar="REGEX", help="Additional regions to treat as waits.")
 
 collective_option = click.option(
     "--collective",
-    default=None,
     metavar="REGEX",
     help="Additional kernels to treat as collectives of several ranks.  [default: those of NCCL and NVSHMEM]",
 )

@@ -99,19 +99,9 @@ def compiled_again(origin: HandleOrigin | None, symbol: str, capability: str) ->
     return _by_symbol.get(symbol) if origin is None else _remembered(origin.code(), capability)
 
 
-def forget_ptx() -> None:
-    """Forget all PTX that was remembered."""
-    _compiled.clear()
-    _by_symbol.clear()
-
-
-def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
-    """The PTX of the module that a function is from; raises Unavailable where it cannot be had."""
-    return ptx_source(origin, symbol, capability)()
-
-
 def ptx_source(origin: HandleOrigin | None, symbol: str, capability: str) -> Callable[[], str]:
-    """How to get that PTX. Raises Unavailable where it cannot be had, unless a compiler must run to know."""
+    """How to get the PTX of the module that a function is from. Raises Unavailable where it cannot be had, unless a
+    compiler must run to know."""
     again = compiled_again(origin, symbol, capability)
     if again is not None:
         return lambda: _limited(again.text())

@@ -17,7 +17,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
 from warplens.frontends.triton.straight_launch import Launch, straight_launch
-from warplens.frontends.triton.tuning import is_unwatched, leave_tuning_alone, thread
+from warplens.frontends.triton.tuning import leave_tuning_alone, thread
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
@@ -227,7 +227,7 @@ class LaunchHook:
     def watch(self, kernel: Any) -> None:
         """Decide about the launches of a kernel that Triton has loaded, if any of them may be recorded."""
         name = kernel.metadata.name
-        watched = hasattr(kernel._run, _CHOICE) or not kernel._run or is_unwatched()
+        watched = hasattr(kernel._run, _CHOICE) or not kernel._run or thread.unwatched
         if watched or getattr(kernel.metadata, METADATA, None):
             return
         if not (self.session.counts_all or self.session.options.wants_kernel(name)):

@@ -27,11 +27,6 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-def is_tuning() -> bool:
-    """Return whether a launch that this thread makes now is timed by somebody."""
-    return thread.tuning
-
-
 @contextmanager
 def tuning(on: bool = True) -> Iterator[None]:
     """Leave the launches of this thread alone inside the block."""
@@ -40,11 +35,6 @@ def tuning(on: bool = True) -> Iterator[None]:
         yield
     finally:
         thread.tuning = before
-
-
-def is_unwatched() -> bool:
-    """Return whether kernels that this thread loads now keep their launchers."""
-    return thread.unwatched
 
 
 @contextmanager
@@ -57,16 +47,18 @@ def unwatched() -> Iterator[None]:
         thread.unwatched = before
 
 
+def leave_calls_alone(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """A wrapper for functions of an autotuner: leave the launches inside each call alone."""
+    with tuning():
+        return original(*arguments, **options)
+
+
 def leave_tuning_alone() -> list[Callable[[], None]]:
     """Follow Triton's autotuner and its benchmark functions. Return functions that end this."""
     from triton import testing
     from triton.runtime.autotuner import Autotuner
 
-    def bench(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        with tuning():
-            return original(*arguments, **options)
-
-    undo = [wrap(Autotuner, "_bench", bench)]
+    undo = [wrap(Autotuner, "_bench", leave_calls_alone)]
     for name in ("do_bench", "do_bench_cudagraph"):
         original = getattr(testing, name, None)
         if original is not None:
@@ -78,7 +70,7 @@ def _benchmark(original: Callable[..., Any], untimed: tuple[int, ...]) -> Callab
     """A benchmark function whose timed launches are left alone."""
 
     def benchmark(fn: Callable[[], Any], *arguments: Any, **options: Any) -> Any:
-        if is_tuning():
+        if thread.tuning:
             return original(fn, *arguments, **options)
         calls = 0
 
