@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analyse.test_hypotheses import pipeline, rounds_with_barrier
 from tests.support.builders import Span
-from tests.support.kernel_traces import SMS, kernel, loop, verdict
+from tests.support.kernel_traces import SMS, kernel, loop, pipeline, rounds_with_barrier, verdict
 from warplens.analyse.finding import Gain
 from warplens.analyse.findings import findings
 from warplens.record.cost_keys import SLOWDOWN_MEASURED
