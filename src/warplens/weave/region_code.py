@@ -79,9 +79,12 @@ def _of_function(function: Function, numbers: Mapping[str, int], between: Sequen
             moved = _moved_bytes(node, access)
             for one in names:
                 _count(found[one], node, access)
+                inside = loops.depths[at] > outermost.get(one, depths[-1])
+                if inside:
+                    found[one]["loops"] = 1
                 if moved:
                     found[one]["moved_bytes"] = found[one].get("moved_bytes", 0) + moved
-                    if loops.depths[at] > outermost.get(one, depths[-1]):
+                    if inside:
                         found[one]["repeats"] = 1
                 if access is not None:
                     accesses.setdefault(one, []).append((loops.depths[at], access))

@@ -149,7 +149,9 @@ class Weaver:
         chain_slots = [sum(block.slots for block in chain) for chains in self.chains.values() for chain in chains]
         self.pair = (
             self.how.pair
-            and self.how.full == "stop"
+            # A ring of a launch buffer may have a single slot. Any other has an even number of them, so two records at
+            # an even slot are never cut by its end.
+            and (self.how.full == "stop" or not isinstance(buffer, LaunchBuffer))
             and not self.how.shared
             and all(block.slots % 2 == 0 for block in blocks)
         )

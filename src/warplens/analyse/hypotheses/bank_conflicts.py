@@ -20,6 +20,8 @@ _LEAST = 0.1
 _LEAST_WAYS = 4
 _LEAST_MEAN = 1.5
 _LEAST_COUNTED = 0.25
+_BUSY = 0.5
+"""From this share of the time on, shared memory is what the kernel waits for."""
 _SHARED_WORDS = {"smem", "shared", "lds", "sts", "ldsm", "ldmatrix", "stmatrix", "transpose"}
 
 
@@ -47,14 +49,14 @@ def _from_code(e: Evidence) -> Finding:
     found = {
         name: one.ways
         for name, one in e.code.items()
-        if one.ways >= _LEAST_WAYS and one.mean_ways >= _LEAST_MEAN and e.shares.get(name, 0.0) >= _LEAST
+        if one.ways >= _LEAST_WAYS and one.mean_ways >= _LEAST_MEAN and _weight(e, name) >= _LEAST
     }
     if not found:
         return e.refuted(
             CAUSE, "the PTX shows no access to shared memory with many lanes on a bank where it takes time"
         )
-    name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
-    ways, share = int(found[name]), e.shares[name]
+    name = max(found, key=lambda region: _weight(e, region) * (1 - 1 / found[region]))
+    ways, share = int(found[name]), e.shares.get(name, 0.0)
     needed = _cycles_needed(e, name)
     if needed > _WIDEST:
         return e.refuted(
@@ -66,23 +68,30 @@ def _from_code(e: Evidence) -> Finding:
         return _widened(e, name, needed)
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
     portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
-    most = max(portion, 0.3) if name else 1.0  # nothing says how often code outside all regions runs
+    most = min(1.2 * share + _at_barriers(e), 1.0) * (max(portion, 0.3) if name else 1.0)
+    waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
     busy = min(needed, 1.0)
+    # How often a loop inside the region runs is not known, and what else it waits for may take as long.
+    unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and busy <= _BUSY)
+    unknown = " The trace does not show how often, as they are in a loop beside accesses to memory." if unsure else ""
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
-        f"{percent(share)} of warp time: each such access takes {ways} times as long.",
+        f"{percent(share)} of warp time: each such access takes {ways} times as long.{unknown}",
         _ADVICE,
-        Gain.between(
-            0.5 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy if busy > 0.5 else 0.0),
-            slower * max(min(1.5 * share + _at_barriers(e), 1.0) * most, min(busy + 0.15, 1.0)),
-        ),
-        HIGH,
+        e.gain(slower * busy) if busy > _BUSY else e.gain(slower * waited, slower * max(busy, most)),
+        LOW if unsure else HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
+
+
+def _weight(e: Evidence, name: str) -> float:
+    """The share of warp time of a region, or of the time in which its conflicts keep shared memory from all others."""
+    busy = _cycles_needed(e, name) if name else 0.0
+    return max(e.shares.get(name, 0.0), busy if busy <= 1 else 0.0)
 
 
 def _at_barriers(e: Evidence) -> float:
@@ -132,7 +141,7 @@ def _from_counters(e: Evidence, conflicts: float) -> Finding:
         f"{percent(conflicts)} of the cycles of shared memory are bank conflicts (Nsight Compute); {e.named(region)} "
         f"takes {percent(share)} of warp time.",
         _ADVICE,
-        Gain.between(0.3 * share * conflicts, min(1.2 * share, 1.0) * conflicts),
+        e.gain(share * conflicts, min(1.2 * share, 1.0) * conflicts),
         HIGH,
         region=region,
         evidence={"conflicts": conflicts, "share_of_warp_time": share},

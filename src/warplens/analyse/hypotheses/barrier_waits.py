@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import Finding, Gain
+from warplens.analyse.finding import Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.lifetimes import Float, reduce_by
 from warplens.analyse.wait_classes import WaitClass
@@ -16,7 +16,7 @@ from warplens.wording import percent
 CAUSE = "unneeded barrier"
 _LEAST_WAIT = 0.05
 _LEAST_GAIN = 0.03
-_MOST = 2.0
+_MOST = 1.1
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def _judge(e: Evidence) -> Finding:
     regions = [region for region in e.waiting if e.wait_class(region) is WaitClass.BARRIER]
     share = sum(e.waiting[region] for region in regions)
     if share < _LEAST_WAIT:
-        marked = f"{percent(share)} of warp time" if regions else "no barrier is marked"
-        return e.refuted(CAUSE, marked if not regions else f"warps wait {marked} at barriers")
+        waited = f"warps wait {percent(share)} of their time at barriers" if regions else "no barrier is marked"
+        return e.refuted(CAUSE, waited)
     cost = barrier_cost(e, regions)
     lost = float(cost.lost.mean())
     if lost < _LEAST_GAIN:
@@ -58,7 +58,7 @@ def _judge(e: Evidence) -> Finding:
         f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
         "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
         "more work between two of them, or arrive early and wait late.",
-        Gain.between(0.5 * lost, min(max(share, lost), _MOST * lost)),
+        e.gain(lost, roof=_MOST * lost),
         region=regions[0],
         evidence={
             "wait_share": share,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE, Imbalance
 from warplens.analyse.waves import WAVES
-from warplens.wording import duration, number_ranges, percent
+from warplens.wording import duration, numbered, percent
 
 CAUSE = "block imbalance"
 _LEAST = 0.05
@@ -31,10 +31,7 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         what,
         advice,
-        # A few long blocks leave most warp slots of their SM empty, so that their parts run faster, too.
-        Gain.between(
-            (0.6 if one.late_blocks else 0.3) * lost, lost + (0.4 * lost if one.late_blocks else 0.1) * (1 - lost)
-        ),
+        e.gain(lost, roof=_most(e, lost)),
         HIGH if one.late_blocks else MEDIUM if lost > _LARGE else LOW,
         region=one.late_region,
         blocks=one.late_blocks,
@@ -49,10 +46,16 @@ def _judge(e: Evidence) -> Finding:
     )
 
 
+def _most(e: Evidence, lost: float) -> float:
+    """An SM with few blocks left is not idle, but part of its room is; and parts of a long block run at a time."""
+    room = 1 - e.of(WAVES).waves * float(e.block_ns.mean()) / e.kernel_ns
+    return max((lost + room) / 2, lost + 0.4 * lost * (1 - lost))
+
+
 def _sentences(one: Imbalance) -> tuple[str, str]:
     if one.slow_sms and not one.late_blocks:
         return (
-            f"Blocks on SM {number_ranges(one.slow_sms)} take longer than elsewhere (up to "
+            f"Blocks on {numbered('SM', one.slow_sms)} take longer than elsewhere (up to "
             f"{percent(one.sm_factor - 1)} more), and the other SMs wait for them at the end.",
             "Check what shares those SMs (another stream, a debugger, MPS), or let blocks take work dynamically.",
         )
@@ -60,7 +63,7 @@ def _sentences(one: Imbalance) -> tuple[str, str]:
         where = f"; the difference is in `{one.late_region}`" if one.late_region else ""
         return (
             f"{percent(one.late_share)} of the blocks last {duration(one.late_median_ns)} where the median block lasts "
-            f"{duration(one.block_median_ns)} (blocks {number_ranges(one.late_blocks, 6)}{where}), and the other SMs "
+            f"{duration(one.block_median_ns)} ({numbered('block', one.late_blocks, 6)}{where}), and the other SMs "
             f"idle until they end.",
             "Start the long blocks first, split their work, or make the kernel persistent with a work queue.",
         )
