@@ -122,6 +122,7 @@ FRONT_ENDS = (
         "cuTile kernels",
         "cuda-tile",
         "pip install 'cuda-tile[tileiras]'",
+        needs=("warplens",),
         oldest="1.7",
         from_cpp=True,
         tool="tileiras",

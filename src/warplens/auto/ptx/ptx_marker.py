@@ -172,7 +172,7 @@ class _Writer:
     def write(self) -> list[RegionSite]:
         gaps: dict[int, list[tuple[tuple[int, ...], list[str]]]] = defaultdict(list)
         declared = []
-        for region in self.regions:
+        for order, region in enumerate(self.regions):
             name = self.name(region)
             begin, end = [_comment("B", name)], [*self._awaited(region), _comment("E", name)]
             if region.counter:
@@ -187,9 +187,9 @@ class _Writer:
                 continue
             # Ends precede begins; the innermost end and the outermost begin come first.
             for gap in region.begins:
-                gaps[gap].append(((_OPENS, *region.opening), begin))
+                gaps[gap].append(((_OPENS, *region.opening, order), begin))
             for gap in region.ends:
-                gaps[gap].append(((_CLOSES, *region.closing), end))
+                gaps[gap].append(((_CLOSES, *region.closing, -order), end))
         edits = Edits()
         for gap, texts in gaps.items():
             ordered = sorted(texts, key=lambda item: item[0])

@@ -35,6 +35,8 @@ class Unit:
     location: tuple[str, int] | None
     number: int
     """The number of instructions before it."""
+    calls: tuple[tuple[str, int], ...] = ()
+    """The lines of the calls that it was inlined by, innermost first."""
     block: int = -1
 
     @property
@@ -82,7 +84,7 @@ class FunctionUnits:
         self._opened: Counter[int] = Counter()
         """By gap, the number of regions that those marks begin minus the number that they end."""
         self._number = 0
-        self._location: tuple[str, int] | None = None
+        self._lines: tuple[tuple[str, int], ...] = ()
         self._tables = table_labels(function.body or [])
         self._collect(function.body or [], SourceLines(files))
         at, leads = {id(unit.node): unit.at for unit in self.units}, jump_targets(function)
@@ -100,7 +102,7 @@ class FunctionUnits:
     def _collect(self, body: list[Node], locations: SourceLines) -> None:
         for node in body:
             if isinstance(node, Directive) and node.name == "loc":
-                self._location = locations.of(node.arguments)
+                self._lines = locations.stack(node.arguments)
             elif isinstance(node, Comment) and node.content.startswith(PREFIX):
                 self.cuts.add(len(self.units))
                 self.marks.setdefault(len(self.units), []).append(node.content)
@@ -108,7 +110,8 @@ class FunctionUnits:
             elif isinstance(node, Scope) and not _is_call(node):
                 self._collect(node.body, locations)
             elif isinstance(node, Instruction | Label | Scope) and id(node) not in self._tables:
-                self.units.append(Unit(len(self.units), body, node, self._location, self._number))
+                location = self._lines[0] if self._lines else None
+                self.units.append(Unit(len(self.units), body, node, location, self._number, self._lines[1:]))
                 self._number += not isinstance(node, Label)
 
     def _split(self) -> Iterator[UnitBlock]:
@@ -154,7 +157,7 @@ class FunctionUnits:
         before, after = self.blocks[source], self.blocks[target]
         if all(number in among for number in after.before):
             return self.head(after)
-        if before.after == [target]:
+        if before.after == [target] and self.units[before.stop - 1].opcode not in LEAVES:
             return self.tail(before)
         jumps = self.jumps.get(before.stop - 1, ())
         falls = target == source + 1 and not any(after.start <= label < self.head(after) for label in jumps)
