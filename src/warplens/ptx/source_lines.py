@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from warplens.ptx.generated_lines import written_line
+
 MAX_INLINED = 64
 """How many levels of inlined library code are followed to the line that calls it."""
 _LIBRARY = re.compile(r"/(include|tl_templates|cuda/tile|triton/(language|experimental)|torch/_inductor)/")
@@ -38,4 +40,7 @@ class SourceLines:
     def _known(self, place: tuple[str, ...]) -> tuple[str, int] | None:
         # Line 0 is code that the compiler generated.
         known = len(place) > 1 and place[0] in self.files and place[1].isdecimal() and place[1].strip("0")
-        return (self.files[place[0]], int(place[1])) if known else None
+        if not known:
+            return None
+        file, line = self.files[place[0]], int(place[1])
+        return written_line(file, line) if file.endswith(".py") else (file, line)
