@@ -47,6 +47,7 @@ def test_numpy_gives_the_same_statistics_as_c(width: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(region_sums, "_WIDTH", width)
     found = trace.stats()
     monkeypatch.setenv("WARPLENS_NATIVE", "0")
+    trace.derived.clear()  # what the first statistics left
     assert trace.stats().to_json() == found.to_json()
     monkeypatch.setattr(statistics, "MOST_GROUPS", 0)
     for one, other in zip(found, trace.stats(), strict=True):

@@ -10,10 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from warplens.analyse.executions import counts
-from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
+from warplens.analyse.lifetimes import Float, Lifetimes
+from warplens.analyse.region_cells import TrackSums
+from warplens.analyse.region_durations import RegionDurations
 from warplens.analyse.region_purpose import Purpose, purpose_of
+from warplens.analyse.region_sums import RegionSums
 from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, clusters_of, compare, interval_of_means
+from warplens.analyse.row_pass import pass_over
 from warplens.analyse.statistics import RegionStatistics, statistics
 from warplens.errors import UsageError, WarplensError, did_you_mean
 from warplens.trace.model import Trace
@@ -238,6 +241,9 @@ class TraceSide:
 
     def __init__(self, trace: Trace) -> None:
         self._trace, self._lives = trace, Lifetimes.of(trace)
+        # What every comparison needs is read together.
+        alone = len(trace.kernels) == 1 and RegionSums.answers(trace)
+        pass_over(trace, TrackSums, RegionDurations, *([RegionSums] if alone else []))
         self.kernels: Sequence[str] = list(self._lives.kernels)
         self.real = all(info.clock == "gpu" for info in trace.meta.launches)
         self._rows: dict[str, dict[str, RegionStatistics]] = {}
@@ -261,35 +267,9 @@ class TraceSide:
     def samples(self, kernel: str) -> Mapping[str, Sample]:
         lives, known = self._lives, self.rows(kernel)
         cluster, clusters = clusters_of(lives, kernel)
-        regions = list[Any](zip(lives.regions, *self._durations(kernel, cluster), strict=True))
-        return {name: Sample(known[name], cycles, ns, of, clusters) for name, cycles, ns, of in regions if len(cycles)}
-
-    def _durations(self, kernel: str, cluster: Int) -> list[list[Array]]:
-        """By region, the cycles, the ns and the cluster of each span of a kernel that ended."""
-        trace, lives, tracks = self._trace, self._lives, self._lives.tracks_of(kernel)
-        amount = counts(trace) if trace.aggregated else None
-        small = np.uint8 if len(lives.regions) < 1 << 8 else np.int32
-        parts: list[list[list[Array]]] = [[[] for _ in lives.regions] for _ in range(3)]
-        for begin, end, (cycles, ns, region) in trace.blocks("dur_cycles", "dur_ns", "region"):
-            of = slice(*np.searchsorted(lives.first, (begin, end)))
-            here = lives.measured[begin:end] & np.repeat(tracks[of], lives.counts[of])
-            order = np.argsort(region.astype(small), kind="stable")
-            order = order if here.all() else order[here[order]]
-            bounds = np.searchsorted(region[order], np.arange(len(lives.regions) + 1))
-            columns = [cycles, ns, np.repeat(cluster[of], lives.counts[of])]
-            if amount is not None:  # the mean of each warp is one observation
-                columns[:2] = cycles / amount[begin:end], ns / amount[begin:end]
-            for found, values in zip(parts, columns, strict=True):
-                grouped = _narrow(values[order])
-                for code in np.flatnonzero(np.diff(bounds)).tolist():
-                    found[code].append(grouped[bounds[code] : bounds[code + 1]])
-        return [[np.concatenate(some) if some else np.zeros(0, np.int32) for some in found] for found in parts]
-
-
-def _narrow(values: Array) -> Array:
-    """Whole numbers in 32 bits where they fit, which takes half the memory."""
-    fits = values.dtype.kind == "i" and len(values) and values.max() < 1 << 31
-    return values.astype(np.int32) if fits else values
+        durations, tracks = pass_over(self._trace, RegionDurations), lives.tracks_of(kernel)
+        parts = {name: list(durations.parts(code, tracks)) for code, name in enumerate(lives.regions)}
+        return {name: Sample(known[name], found, cluster, clusters) for name, found in parts.items() if found}
 
 
 def _judge(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from warplens.analyse.duration_counts import DurationCounts
 from warplens.analyse.region_sums import MOST_GROUPS, RegionSums
+from warplens.analyse.row_pass import pass_over
 from warplens.trace.model import Trace
 
 Array = npt.NDArray[Any]
@@ -59,7 +60,7 @@ def _durations(trace: Trace) -> dict[str, DurationCounts]:
     """The same as counts, which take little memory."""
     if len(trace.regions) > MOST_GROUPS:
         return {name: DurationCounts.of(values) for name, values in durations(trace).items()}
-    cycles = RegionSums.of_regions(trace).cycles
+    cycles = pass_over(trace, RegionSums).cycles
     made = {name: cycles.counts(code) for code, name in enumerate(trace.regions)}
     return {name: values for name, values in made.items() if values.count}
 

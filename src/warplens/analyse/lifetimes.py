@@ -14,6 +14,7 @@ from warplens.analyse.code_counts import merged_code
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.region_cells import RegionCells, TrackSums
 from warplens.analyse.region_purpose import Purpose, purposes
+from warplens.analyse.row_pass import pass_over
 from warplens.record.block_lives import BlockLives, unpack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED
 from warplens.trace.model import BLOCK_ROWS, Trace
@@ -51,6 +52,11 @@ class LaunchLifetime:
     def complete(self) -> bool:
         """Whether the trace knows when every block of the grid ran."""
         return self.grid_blocks == 0 or self.known_blocks >= self.grid_blocks
+
+    @property
+    def blocks_per_known(self) -> float:
+        """How many blocks the grid has for each one that the trace knows of."""
+        return 1.0 if self.complete else self.grid_blocks / max(self.known_blocks, 1)
 
     @property
     def recorded(self) -> bool:
@@ -152,7 +158,7 @@ class Lifetimes:
 
     @cached_property
     def _sums(self) -> TrackSums:
-        return TrackSums.of(self.trace, self.is_span)
+        return pass_over(self.trace, TrackSums)
 
     @property
     def cells(self) -> RegionCells:
@@ -262,7 +268,7 @@ class Lifetimes:
             for variant in kernel_variants(self.trace.meta.launches)
             for info in variant.launches
         }
-        codes, names = self.per_track("kernel"), self.trace.codes("kernel")[1]
+        codes, names = self.per_track("kernel"), self.trace.kernels
         begin = reduce_by(np.minimum, self.begin_ns, index, len(at))
         end = reduce_by(np.maximum, self.finish_ns, index, len(at))
         blocks = np.bincount(unique_rows(index, self.per_track("block"))[0][0], minlength=len(at))
@@ -272,7 +278,7 @@ class Lifetimes:
             info = infos.get((int(keys[0][i]), int(keys[2][i])))
             first, last = (info.begin_ns, info.end_ns) if info else (0, 0)
             known = bool(info and last > first)
-            listed = self.trace.meta.devices.get(str(int(keys[1][i])), {})
+            listed = self.trace.meta.device(int(keys[0][i]), int(keys[1][i]))
             out.append(
                 LaunchLifetime(
                     number=int(keys[2][i]),

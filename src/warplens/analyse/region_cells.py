@@ -6,8 +6,9 @@ It is made in one pass over blocks of whole tracks, so that no other array than 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ import numpy.typing as npt
 
 from warplens import native
 from warplens.trace.model import Trace
+from warplens.trace.schema import KINDS
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-_COLUMNS = ("start_cycle", "dur_cycles", "start_ns", "dur_ns", "region", "parent", "depth")
 
 
 @dataclass(frozen=True)
@@ -59,35 +60,35 @@ class TrackExtents:
     finish_ns: Int
 
 
-@dataclass(frozen=True)
 class TrackSums:
     """The cells and extents of all tracks, and which rows are asynchronous spans."""
 
-    cells: RegionCells
-    extents: TrackExtents
-    detached: Mask
+    columns = ("start_cycle", "dur_cycles", "start_ns", "dur_ns", "region", "parent", "depth", "kind")
 
-    @staticmethod
-    def of(trace: Trace, is_span: Mask) -> TrackSums:
-        """Go through the rows once."""
-        first, many = trace.runs("track").starts, len(trace.regions)
-        detached = np.empty(len(trace), bool)
+    def __init__(self, trace: Trace) -> None:
+        self.detached: Mask = np.empty(len(trace), bool)
+        self._first, self._regions = trace.runs("track").starts, len(trace.regions)
+        self._add = _add if native.load() is None else _NativeSums(self._regions).add
         none = [np.zeros(0, np.int64)]
-        cells: list[list[Any]] = [none * len(fields(RegionCells))]
-        extents: list[list[Any]] = [none * len(fields(TrackExtents))]
-        add = _add if native.load() is None else _NativeSums(many).add
-        for begin, end, columns in trace.blocks(*_COLUMNS):
-            tracks = slice(*np.searchsorted(first, (begin, end)))
-            arrays: list[Any] = [np.append(first[tracks], end) - begin, *columns, is_span[begin:end]]
-            block = _TrackBlock(begin, *arrays)
-            track, *found = add(block, detached[begin:end], many)
-            cells.append([track + tracks.start, *found[: len(fields(RegionCells)) - 1]])
-            extents.append(found[len(fields(RegionCells)) - 1 :])
-        return TrackSums(
-            RegionCells(*(np.concatenate(parts) for parts in zip(*cells, strict=True))),
-            TrackExtents(*(np.concatenate(parts) for parts in zip(*extents, strict=True))),
-            detached,
-        )
+        self._cells: list[list[Any]] = [none * len(fields(RegionCells))]
+        self._extents: list[list[Any]] = [none * len(fields(TrackExtents))]
+
+    def add(self, begin: int, end: int, block: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Add some rows."""
+        tracks = slice(*np.searchsorted(self._first, (begin, end)))
+        arrays: list[Any] = [np.append(self._first[tracks], end) - begin, *(block[name] for name in self.columns[:-1])]
+        arrays.append(block["kind"] == KINDS.index("span"))
+        track, *found = self._add(_TrackBlock(begin, *arrays), self.detached[begin:end], self._regions)
+        self._cells.append([track + tracks.start, *found[: len(fields(RegionCells)) - 1]])
+        self._extents.append(found[len(fields(RegionCells)) - 1 :])
+
+    @cached_property
+    def cells(self) -> RegionCells:
+        return RegionCells(*(np.concatenate(parts) for parts in zip(*self._cells, strict=True)))
+
+    @cached_property
+    def extents(self) -> TrackExtents:
+        return TrackExtents(*(np.concatenate(parts) for parts in zip(*self._extents, strict=True)))
 
 
 @dataclass(frozen=True)

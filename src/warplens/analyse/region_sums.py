@@ -7,6 +7,7 @@ trace. Blocks hold whole tracks, as parents are rows of the same track.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from warplens import native
 from warplens.analyse.duration_counts import DurationCounts
 from warplens.trace.model import Trace
+from warplens.trace.schema import KINDS
 
 Int = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -23,6 +25,7 @@ MOST_GROUPS = 64
 """Groups at most: each has a row in tables of the warps and SMs."""
 _WIDTH = 1 << 16
 """Durations below this are counted; longer ones are kept."""
+_SPAN = KINDS.index("span")
 
 
 @dataclass(frozen=True)
@@ -37,36 +40,48 @@ class _Rows:
 
 
 class RegionSums:
-    """The durations of each group in cycles and ns, and the spread of its mean over warps and SMs."""
+    """The durations of each group in cycles and ns, and the spread of its mean over warps and SMs.
 
-    def __init__(self, trace: Trace, key: Int, measured: Mask, groups: int) -> None:
+    `key` is the group of each row of the trace; without it, the groups are the regions.
+    """
+
+    def __init__(self, trace: Trace, key: Int | None = None, groups: int | None = None) -> None:
+        groups = len(trace.regions) if groups is None else groups
+        self.columns = ("dur_cycles", "dur_ns", "parent", "kind", "open", *(("region",) if key is None else ()))
         self.cycles, self.ns = _Unit(groups), _Unit(groups)
-        tracks = trace.runs("track").starts
-        warp, sm = (np.asarray(trace.at(name, tracks), np.int64) for name in ("warp", "sm"))
-        self._by_warp, self._by_sm = _Members(groups, warp), _Members(groups, sm)
-        for begin, end, (cycles, ns, parent) in trace.blocks("dur_cycles", "dur_ns", "parent"):
-            of = slice(*np.searchsorted(tracks, (begin, end)))
-            rows = _Rows(
-                begin,
-                np.ascontiguousarray(key[begin:end], np.int32),
-                measured[begin:end],
-                parent,
-                np.append(tracks[of], end) - begin,
-            )
-            count, total = self.cycles.add(rows, cycles)
-            self.ns.add(rows, ns)
-            self._by_warp.add(warp[of], count, total)
-            self._by_sm.add(sm[of], count, total)
+        self.unended = np.zeros(groups, np.int64)
+        """The spans of each group that did not end."""
+        self.marks = 0
+        """Rows that are instants or values."""
+        self._key, self._tracks = key, trace.runs("track").starts
+        self._warp, self._sm = (np.asarray(trace.at(name, self._tracks), np.int64) for name in ("warp", "sm"))
+        self._by_warp, self._by_sm = _Members(groups, self._warp), _Members(groups, self._sm)
 
-    @classmethod
-    def of_regions(cls, trace: Trace) -> RegionSums:
-        """Those of each region of a trace, computed on first use and kept with the trace."""
-        found = trace.derived.get(cls)
-        if not isinstance(found, cls):
-            codes, regions = trace.codes("region")
-            measured = trace.of_kind("span") & ~trace.numpy("open")
-            found = trace.derived[cls] = cls(trace, codes, measured, len(regions))
-        return found
+    def add(self, begin: int, end: int, block: Mapping[str, Int]) -> None:
+        """Add some rows."""
+        of = slice(*np.searchsorted(self._tracks, (begin, end)))
+        key = block["region"] if self._key is None else self._key[begin:end]
+        is_span = block["kind"] == _SPAN
+        measured = is_span & ~block["open"]
+        self.marks += end - begin - int(np.count_nonzero(is_span))
+        if int(np.count_nonzero(measured)) != int(np.count_nonzero(is_span)):
+            self.unended += np.bincount(key[is_span & ~measured], minlength=len(self.unended))
+        rows = _Rows(
+            begin,
+            np.ascontiguousarray(key, np.int32),
+            measured,
+            block["parent"],
+            np.append(self._tracks[of], end) - begin,
+        )
+        count, total = self.cycles.add(rows, block["dur_cycles"])
+        self.ns.add(rows, block["dur_ns"])
+        self._by_warp.add(self._warp[of], count, total)
+        self._by_sm.add(self._sm[of], count, total)
+
+    @staticmethod
+    def answers(trace: Trace) -> bool:
+        """Whether the regions of a trace are few enough, and one row is one execution."""
+        return len(trace.regions) <= MOST_GROUPS and not trace.aggregated
 
     def spreads(self, group: int) -> tuple[float, float]:
         """(largest - smallest) / mean of the group's mean duration per warp, and per SM."""

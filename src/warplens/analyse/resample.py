@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from math import pi, sqrt, tan
 
 import numpy as np
 
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
+from warplens.analyse.region_durations import UNITS, DurationPart
 from warplens.analyse.statistics import RegionStatistics
 
 MAX_CLUSTERS = 256
@@ -31,33 +34,57 @@ class Interval:
 
 
 class Sample:
-    """The spans of one region, grouped in clusters: launches where there are several, blocks otherwise."""
+    """The spans of one region, grouped in clusters: launches where there are several, blocks otherwise.
 
-    def __init__(self, row: RegionStatistics, cycles: Array, ns: Array, cluster: Int, clusters: int) -> None:
-        self.row = row
-        self.values: dict[str, Array] = {"cycles": cycles, "ns": ns}
-        self.cluster, self.clusters = cluster, clusters
-        self.count = np.bincount(cluster, minlength=clusters)
+    `cluster` is that of each track of the trace.
+    """
+
+    def __init__(self, row: RegionStatistics, parts: Sequence[DurationPart], cluster: Int, clusters: int) -> None:
+        self.row, self.clusters = row, clusters
+        self._parts = parts
+        self._cluster = [cluster[part.tracks] for part in parts]
+        """Of each track of each part."""
+        self.count = self._by_cluster(part.counts for part in parts).astype(np.int64)
         self.present = int((self.count > 0).sum())
-        self.step = max(len(cycles) // _MAX_SPANS, 1)
+        self.step = max(int(self.count.sum()) // _MAX_SPANS, 1)
         self._totals: dict[tuple[str, float], Float] = {}
+
+    def _by_cluster(self, of_tracks: Iterable[Array]) -> Float:
+        """The sums over the tracks of each cluster."""
+        sums = zip(self._cluster, of_tracks, strict=True)
+        return np.asarray(sum(np.bincount(of, values, self.clusters) for of, values in sums), np.float64)
+
+    @cached_property
+    def _chosen(self) -> tuple[dict[str, Array], Int]:
+        """Every n-th duration in each unit, and its cluster."""
+        values: dict[str, list[Array]] = {unit: [] for unit in UNITS}
+        clusters, before = [], 0
+        for part, cluster in zip(self._parts, self._cluster, strict=True):
+            ends = part.ends
+            at = np.arange(-before % self.step, ends[-1], self.step)
+            for unit, chosen in values.items():
+                chosen.append(part.values[unit][at])
+            clusters.append(cluster[np.searchsorted(ends, at, side="right")])
+            before += int(ends[-1])
+        return {unit: np.concatenate(chosen) for unit, chosen in values.items()}, np.concatenate(clusters)
 
     def subsample(self, unit: str) -> Array:
         """The durations, or every n-th of very many: enough to estimate their distribution."""
-        return self.values[unit][:: self.step]
+        return self._chosen[0][unit]
 
     def totals(self, unit: str, cap: float = np.inf) -> Float:
         """The sum of the durations of each cluster, each cut to `cap`."""
         if (unit, cap) not in self._totals:
-            values = self.values[unit] if cap == np.inf else np.minimum(self.values[unit], cap)
-            self._totals[unit, cap] = np.bincount(self.cluster, values, self.clusters).astype(np.float64)
+            by_track = _sums if cap == np.inf else partial(_beyond, cap=cap)
+            found = self._by_cluster(by_track(part, unit) for part in self._parts)
+            self._totals[unit, cap] = found if cap == np.inf else self.totals(unit) - found
         return self._totals[unit, cap]
 
     def histogram(self, unit: str, edges: Float) -> Array:
         """How many durations of each cluster lie between edges, or every n-th of very many."""
         bins = len(edges) - 1
         at = np.clip(np.searchsorted(edges, self.subsample(unit), side="right") - 1, 0, bins - 1)
-        key = self.cluster[:: self.step].astype(np.int64) * bins + at
+        key = self._chosen[1] * bins + at
         return np.bincount(key, minlength=self.clusters * bins).reshape(self.clusters, bins)
 
     def point(self, metric: str, unit: str, cap: float) -> float:
@@ -65,6 +92,21 @@ class Sample:
         if metric == TRIMMED:
             return float(self.totals(unit, cap).sum() / self.count.sum())
         return float(self.row[metric if unit == "cycles" else f"{metric}_ns"])
+
+
+def _sums(part: DurationPart, unit: str) -> Array:
+    """The sum of the durations of each track."""
+    values = part.values[unit]
+    wide = np.float64 if values.dtype.kind == "f" else np.int64
+    return np.asarray(np.add.reduceat(values, part.ends - part.counts, dtype=wide))
+
+
+def _beyond(part: DurationPart, unit: str, cap: float) -> Float:
+    """What the durations of each track are longer than `cap`, in all."""
+    values = part.values[unit]
+    longer = np.flatnonzero(values > cap)
+    track = np.searchsorted(part.ends, longer, side="right")
+    return np.bincount(track, values[longer] - cap, len(part.tracks)).astype(np.float64)
 
 
 def clusters_of(lives: Lifetimes, kernel: str) -> tuple[Int, int]:
@@ -94,7 +136,7 @@ def compare(before: Sample, after: Sample, confidence: float, seed: int = 0) -> 
     rng = np.random.default_rng(seed)
     drawn = [_weights(rng, one) for one in (before, after)]
     out = {}
-    for unit in ("cycles", "ns"):
+    for unit in UNITS:
         both = np.concatenate([before.subsample(unit), after.subsample(unit)])
         edges, cap = _edges(both), float(np.quantile(both, _CAP))
         pairs = zip((before, after), drawn, strict=True)

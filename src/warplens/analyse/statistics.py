@@ -20,6 +20,7 @@ from warplens.analyse.kernel_variants import kernel_variants, variant_rows
 from warplens.analyse.mark_cost import corrected_means
 from warplens.analyse.region_purity import purity_by_region, region_purity
 from warplens.analyse.region_sums import MOST_GROUPS, RegionSums
+from warplens.analyse.row_pass import go_through, pass_over
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
@@ -207,17 +208,27 @@ def statistics(
     """
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
-    trace.prefetch("region", "kind", "open")
-    codes, regions = trace.codes("region")
-    spans, is_open = trace.of_kind("span"), trace.numpy("open")
+    regions = trace.regions
     split = by in WITH_VARIANTS and not merge_variants
     variant, labels = variant_rows(trace) if split else (np.zeros(0, np.int64), [""])
     group, groups = _groups(trace, by)
     many = len(regions) * len(labels)
-    key = codes if by == "region" else group * many + codes
-    key = key + variant * len(regions) if len(labels) > 1 else key
-    unended = np.bincount(key[spans & is_open], minlength=1)
-    measured = spans & ~is_open
+    few = many * len(groups) <= MOST_GROUPS and not trace.aggregated
+    plain = by == "region" and len(labels) == 1
+    if few and plain:
+        sums = pass_over(trace, RegionSums)
+    else:
+        trace.prefetch("region", "kind", "open")
+        codes = trace.codes("region")[0]
+        key = codes if by == "region" else group * many + codes
+        key = key + variant * len(regions) if len(labels) > 1 else key
+        if few:
+            go_through(trace, sums := RegionSums(trace, key, many * len(groups)))
+    if few:
+        measures, unended = _of_few(sums, many * len(groups)), sums.unended
+    else:
+        spans, is_open = trace.of_kind("span"), trace.numpy("open")
+        measures, unended = _of_many(trace, key, spans & ~is_open), np.bincount(key[spans & is_open], minlength=1)
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", "dur_cycles")
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", "dur_ns")
 
@@ -230,11 +241,6 @@ def statistics(
             "variant": labels[value % many // len(regions)],
         }
 
-    few = many * len(groups) <= MOST_GROUPS and not trace.aggregated
-    if few:
-        plain = key is codes
-        sums = RegionSums.of_regions(trace) if plain else RegionSums(trace, key, measured, many * len(groups))
-    measures = _of_few(sums, many * len(groups)) if few else _of_many(trace, key, measured)
     rows = []
     for value, measure in measures.items():
         lived = lifetimes.get(value % many // len(regions) if split else -1, busy_cycles)
@@ -259,7 +265,7 @@ def statistics(
         int(busy_ns),
         {one.label: one.to_json() for one in known},
         sample_line(trace.meta.launches),
-        value_statistics(trace),
+        value_statistics(trace) if not few or sums.marks else (),
     )
 
 

@@ -28,6 +28,9 @@ class SourceLines:
         place, outer = tuple(own.replace(",", " ").split()[:3]), tuple(caller.split()[:3])
         if outer:
             self.callers[place] = outer
+        elif place not in self.callers:
+            line = self._known(place)
+            return () if line is None else (line,)
         places = [place]
         while place in self.callers and len(places) <= MAX_INLINED:
             place = self.callers[place]

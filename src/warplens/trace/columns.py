@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from warplens.trace.joined_column import JoinedColumn, JoinedNames, UnusualNames
 from warplens.trace.pass_progress import passed
 from warplens.trace.row_groups import is_cut_between
 from warplens.trace.runs import Runs
-from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, Meta
+from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, KINDS, Meta
 from warplens.trace.validation import REMEDY, ColumnChecks
 
 Array = npt.NDArray[Any]
@@ -169,36 +170,54 @@ class ParquetColumns:
         if name in self._fixed:
             value = to_numpy(constant(name, self._fixed[name], min(self.rows, 1)))
             return Runs(np.zeros(len(value), np.int64), value, self.rows), []
-        names = JoinedNames()
-
-        def parts() -> Iterator[Array]:
-            for batch in self._batches():
-                for chunk in self._cast(self._table([name], batch), name).chunks:
-                    yield names.codes(chunk) if pa.types.is_dictionary(chunk.type) else to_numpy(chunk)
-
-        is_names = pa.types.is_dictionary(_TYPES[name])
+        names, is_names = JoinedNames(), pa.types.is_dictionary(_TYPES[name])
         try:
-            runs = Runs.joined(parts())
+            runs = Runs.joined(names.codes(part) if is_names else to_numpy(part) for part in self._parts(name))
             self._checks.add_runs(name, runs, names.names if is_names else None)
         except UnusualNames:
             found = self.column(name)  # which finds the problem, if it is one
             runs, names = Runs.of(to_numpy(found.indices)), JoinedNames(found.dictionary.to_pylist())
         return runs, names.names
 
+    def names(self, name: str) -> list[str]:
+        """The names of a column in the order of their first use, without its rows."""
+        names = JoinedNames()
+        try:
+            for part in self._parts(name):
+                names.codes(part)
+        except UnusualNames:
+            return list(self.column(name).dictionary.to_pylist())  # which finds the problem, if it is one
+        return names.names
+
+    def _parts(self, name: str) -> Iterator[pa.Array]:
+        """A column chunk by chunk."""
+        for batch in self._batches():
+            yield from self._cast(self._table([name], batch), name).chunks
+
     def blocks(self, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Some row groups at a time: the first row and some columns, which are checked and not kept."""
+        """Some row groups at a time: the first row and some columns, which are checked and not kept.
+
+        Names are codes of `names`, kinds indices of KINDS.
+        """
         first = 0
+        known = {name: JoinedNames(KINDS if name == "kind" else ()) for name in names}
         for batch in self._batches():
             table = self._table(names, batch)
             block = {name: combined(self._cast(table, name)) for name in names}
             del table
             new = [name for name in names if name not in self._went_through]
             self._checks.add_block({name: block[name] for name in new}, first)
-            yield first, {name: to_numpy(array) for name, array in block.items()}
+            yield (
+                first,
+                {
+                    name: known[name].codes(array) if pa.types.is_dictionary(array.type) else to_numpy(array)
+                    for name, array in block.items()
+                },
+            )
             first += sum(self._file.metadata.row_group(group).num_rows for group in batch)
         self._went_through.update(names)
 
-    @property
+    @cached_property
     def has_blocks(self) -> bool:
         """Whether every row group holds whole tracks, as those of older files do not, and all of them are wanted."""
         metadata = self._file.metadata

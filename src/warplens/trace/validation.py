@@ -169,7 +169,8 @@ def _codes(name: str, array: pa.Array) -> Array:
     if name == "kind" and not set(names) <= set(KINDS):
         wrong = next(one for one in names if one not in KINDS)
         raise Invalid(name, None, f"holds {wrong[:40]!r}; known are {', '.join(KINDS)}")
-    return np.array([KINDS.index(one) for one in names], np.int8)[codes] if name == "kind" and names else codes
+    known = name != "kind" or tuple(names) == KINDS[: len(names)]
+    return codes if known else np.array([KINDS.index(one) for one in names], np.int8)[codes]
 
 
 def _list(name: str, array: pa.ListArray) -> Array:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from warplens.auto.ptx.found_region import FoundRegion
-from warplens.auto.ptx.instruction_classes import HEAVY, weight_of
+from warplens.auto.ptx.instruction_classes import HEAVY
 from warplens.auto.ptx.range_edges import RangeEdges, Runs
 from warplens.auto.ptx.units import FunctionUnits, Unit, UnitBlock
 from warplens.auto.rules import LineRange
 from warplens.ptx.tree import Label
 
 
-@dataclass
+@dataclass(slots=True)
 class _LineRun:
     """Consecutive units of one source line."""
 
@@ -80,13 +80,12 @@ def _cut_units(code: FunctionUnits, block: UnitBlock, cuts: set[int], claimed: s
 def _line_runs(units: list[Unit]) -> list[_LineRun]:
     runs: list[_LineRun] = []
     for unit in units:
-        weight = weight_of(unit.instruction)
         # A unit without a line belongs to the line before it.
         if runs and unit.location in (runs[-1].location, None):
             runs[-1].units.append(unit)
-            runs[-1].weight += weight
+            runs[-1].weight += unit.weight
         else:
-            runs.append(_LineRun([unit], unit.location, weight))
+            runs.append(_LineRun([unit], unit.location, unit.weight))
     return runs
 
 
@@ -114,7 +113,7 @@ def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[
     """One region for each range: from its first to its last unit if control enters it at the top and leaves at the
     bottom, else with a mark on each edge between its code and other code."""
     for wanted in ranges:
-        inside = [unit for unit in code.units if _is_inside(unit, wanted)]
+        inside = _units_of(code, wanted)
         if not inside:
             continue
         own = {unit.at for unit in inside}
@@ -135,9 +134,16 @@ def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[
             yield _range(code, wanted, begins, ends, size)
 
 
-def _is_inside(unit: Unit, wanted: LineRange) -> bool:
-    """Whether a unit, or a call that it was inlined by, is in the lines of a range."""
-    return unit.location is not None and any(wanted.holds(*line) for line in (unit.location, *unit.calls))
+def _units_of(code: FunctionUnits, wanted: LineRange) -> list[Unit]:
+    """The units whose line is in the range, or the line of a call that they were inlined by."""
+    known = {*code.lines, *(file for unit in code.units for file, _ in unit.calls)}
+    files, first, last = {file for file in known if wanted.is_in(file)}, wanted.first, wanted.last
+    placed = ((unit, unit.location) for unit in code.units) if files else ()
+    return [
+        unit
+        for unit, place in placed
+        if place and any(first <= line <= last and file in files for file, line in (place, *unit.calls))
+    ]
 
 
 def _range(
@@ -152,8 +158,7 @@ def _enclosing_gaps(code: FunctionUnits, inside: list[Unit]) -> tuple[int, int] 
     begin, end = inside[0].at, inside[-1].at + 1
     while begin and isinstance(code.units[begin - 1].node, Label):  # of a loop that begins here, if it is of the range
         begin -= 1
-    own = sum(weight_of(unit.instruction) for unit in inside if not isinstance(unit.node, Label))
-    between = sum(weight_of(unit.instruction) for unit in code.units[begin:end] if not isinstance(unit.node, Label))
+    own, between = sum(unit.weight for unit in inside), sum(unit.weight for unit in code.units[begin:end])
     return code.enclosed(begin, end) if 2 * own >= between else None
 
 
@@ -161,7 +166,7 @@ def _nearby(code: FunctionUnits, units: list[Unit]) -> Iterator[list[Unit]]:
     """Group units between which there is only light code of other lines."""
     group: list[Unit] = []
     for unit in units:
-        if group and sum(weight_of(other.instruction) for other in code.units[group[-1].at + 1 : unit.at]) >= HEAVY:
+        if group and sum(other.weight for other in code.units[group[-1].at + 1 : unit.at]) >= HEAVY:
             yield group
             group = []
         group.append(unit)

@@ -7,9 +7,8 @@ the region is part of an iteration, and begins anew in the next one.
 
 from __future__ import annotations
 
-from warplens.auto.ptx.instruction_classes import HEAVY, weight_of
+from warplens.auto.ptx.instruction_classes import HEAVY
 from warplens.auto.ptx.units import LEAVES, FunctionUnits, UnitBlock
-from warplens.ptx.tree import Label
 
 Runs = dict[int, list[tuple[int, int]]]
 """By block, the stretches of units [begin, end) that belong to a region, in order."""
@@ -114,5 +113,4 @@ class RangeEdges:
         return self._light(end, block.stop)
 
     def _light(self, begin: int, end: int) -> bool:
-        units = self.code.units[begin:end]
-        return sum(weight_of(unit.instruction) for unit in units if not isinstance(unit.node, Label)) < HEAVY
+        return sum(unit.weight for unit in self.code.units[begin:end]) < HEAVY
