@@ -17,6 +17,7 @@ from warplens.analyse.rank_lateness import JOB, LATENESS, rank_lateness
 from warplens.analyse.rank_path import RANK_PATH, rank_path
 from warplens.analyse.registry import ANALYSES
 from warplens.errors import UsageError
+from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankCall, RankClock, RankClocks
 
@@ -112,6 +113,21 @@ def test_two_late_ranks_are_both_named() -> None:
     found = rank_lateness(JobCollectives.of(late_job({1: {"load": 30_000}, 3: {"store": 60_000}})))
     assert found is not None
     assert [(late.rank, late.cause.region) for late in found.late_ranks if late.cause] == [(3, "store"), (1, "load")]
+
+
+def test_lateness_is_held_against_the_clocks_of_the_ranks_and_not_of_an_sm() -> None:
+    trace = late_job({}, pause={3: 70_000})
+    poor = replace(trace.meta.clock, residual_p99_ns=10_000_000.0)
+    found, said = late_findings(Trace(trace.spans, replace(trace.meta, clock=poor)))
+    assert len(said) == 1
+    assert "late rank" not in {one.kind for one in found.withheld}
+
+
+def test_a_rank_that_was_killed_does_not_hide_the_skew_of_the_others() -> None:
+    whole = late_job({2: {"softmax": 40_000}}, steps=6)
+    trace = merge([whole.select(rank=0, launch=[0, 1]), whole.select(rank=[1, 2, 3])])
+    skew = launch_skew(JobCollectives.of(trace))["attn"]
+    assert (skew.launches, skew.ranks) == (6, 4)
 
 
 def test_equal_ranks_are_not_late() -> None:

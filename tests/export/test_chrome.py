@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import warplens as wl
 from tests.support.builders import Span, make_trace
 from tests.support.mark_programs import programs
 from tests.support.trace_processor import TraceProcessor
 from warplens import native
 from warplens.export import track_table
+from warplens.trace import columns, model, row_groups
 
 SLICES = """
 select s.id, s.name, s.ts, s.dur, s.depth, s.parent_id, s.category, thread.name as thread,
@@ -123,3 +125,39 @@ def test_any_json_reader_reads_it(name: str, tmp_path: Path) -> None:
     assert span["args"] == {"ns": 1234567, "dur_ns": 1, "cycles": 2, "block": 5, "warp": 2, "launch": 0}
     assert [event["args"]["v"] for event in events if event["ph"] == "C"] == [1.5]
     assert [event["args"]["value"] for event in events if event["ph"] == "i"] == ["nan", "inf"]
+
+
+@pytest.mark.parametrize("native_code", ["0", "1"])
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_rows_in_parts_give_the_bytes_of_rows_at_once(
+    native_code: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file with instants and values, whose parts are read one after the other, in little memory."""
+    kinds = [("a", "span", None), ("b", "value", 1.5), ("c", "instant", None)] * 9
+    spans = [
+        Span(region, at * 10, 5 if kind == "span" else 0, block=block, warp=warp, kind=kind, value=value)
+        for block in range(4)
+        for warp in range(2)
+        for at, (region, kind, value) in enumerate(kinds)
+    ]
+    monkeypatch.setenv("WARPLENS_NATIVE", native_code)
+    trace = make_trace(spans)
+    monkeypatch.setattr(row_groups, "MOST_ROWS", 60)
+    monkeypatch.setattr(columns, "_ROWS_AT_ONCE", 60)
+    path = trace.save(tmp_path / "t.warplens")
+    trace.export(tmp_path / f"whole{suffix}")
+    monkeypatch.setattr(model, "BLOCK_ROWS", 30)
+    monkeypatch.setattr(track_table, "CHUNK_ROWS", 10)
+    wl.load(path).export(tmp_path / f"parts{suffix}")
+    opened = gzip.open if suffix.endswith(".gz") else open
+    with opened(tmp_path / f"whole{suffix}", "rt") as whole, opened(tmp_path / f"parts{suffix}", "rt") as parts:
+        events = [json.load(file)["traceEvents"] for file in (whole, parts)]
+    assert len(events[0]) == len(events[1]) > len(spans)
+    assert sorted(map(str, events[0])) == sorted(map(str, events[1]))
+
+
+def test_an_export_reads_no_column_whole(tmp_path: Path) -> None:
+    path = make_trace([Span("a", at * 10, 5, block=at % 4) for at in range(40)]).save(tmp_path / "t.warplens")
+    trace = wl.load(path)
+    trace.export(tmp_path / "t.json")
+    assert not trace._cache

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.support.golden_ptx import GOLDEN
-from tests.support.sass_kernels import DIVISION, kernel, needs_tools
+from tests.support.sass_kernels import DIVISION, FILE, STRAIGHT, needs_tools
 from warplens.auto.ptx.ptx_marker import mark_ptx
 from warplens.auto.rules import Auto
 from warplens.ptx.dominators import predecessors
@@ -24,36 +24,11 @@ from warplens.weave.weaver import weave
 from warplens.weave.weaving import Selection, Weaving
 
 pytestmark = needs_tools
-FILE = '\n\t.file 1 "/home/me/k.py"\n'
 
 
 def verified(text: str, **options: object) -> KernelVerification:
     woven = weave(text, how=Weaving(between=True, **options)).text  # type: ignore[arg-type]
     return verify_cubin(assemble_with_lines(woven), "k", woven, automatic=True)
-
-
-STRAIGHT = (
-    kernel("""\
-\t.loc 1 10 1
-\tld.global.f32 %f3, [%rd1+4096];
-\t.loc 1 11 1
-\t// @warplens B load
-\tld.volatile.global.f32 %f1, [%rd1];
-\t// @warplens E load
-\t.loc 1 12 1
-\tfma.rn.f32 %f2, %f1, %f1, %f3;
-\tsqrt.approx.f32 %f2, %f2;
-\t.loc 1 13 1
-\tst.volatile.shared.f32 [s], %f2;
-\t// @warplens B store
-\tst.volatile.global.f32 [%rd2], %f2;
-\t// @warplens E store
-\t.loc 1 14 1
-\tst.global.f32 [%rd2+512], %f2;""")
-    .replace(".visible", ".shared .align 4 .b8 s[4];\n.visible")
-    .replace("\tld.param.u64 %rd1", "\t.loc 1 10 1\n\tld.param.u64 %rd1")
-    + FILE
-)
 
 
 def test_it_holds_the_instructions_from_one_clock_read_to_the_next() -> None:
@@ -87,6 +62,14 @@ def test_what_was_moved_out_of_it_and_into_it_is_said() -> None:
     assert (out.moved_out_counts, out.moved_in) == ({"load.constant": 1, "integer": 1}, 0)
     assert (into.moved_in_counts, into.moved_out) == (out.moved_out_counts, 0)
     assert {one.belongs for one in into.moved} == {"work k.py:10"}
+
+
+@pytest.mark.parametrize("options", [{"store": "now"}, {"store": "spread"}, {"clock": "64"}, {"fixed": True}])
+def test_every_way_to_record_has_the_same_code(options: dict[str, object]) -> None:
+    found = verified(STRAIGHT, **options)
+    assert {one.region: one.kept + one.moved_out for one in found.regions} == {
+        "load": 1, "store": 1, "work k.py:10": 5, "work k.py:12-13": 9, "work k.py:14": 1,
+    }  # fmt: skip
 
 
 def test_a_subroutine_of_ptxas_is_part_of_the_code_that_calls_it() -> None:
@@ -145,10 +128,10 @@ def test_every_path_of_the_machine_code_runs_what_the_verification_says(name: st
 def _between(function: SassFunction, lines: MarkedLines) -> dict[str, set[int]]:
     """The addresses between two regions: for each instruction, look for the marks before it and behind it."""
     rows, calls = function.instructions, function.calls()
-    successors = [after[-1:] if at in calls else after for at, after in enumerate(function.successors())]
+    successors = function.successors()
     marks = [lines.clocks.get(one.line, []) if one.reads_clock else [] for one in rows]
     outer = [lines.outer_clocks.get(one.line) if one.reads_clock else None for one in rows]
-    states = follow(successors, [[(at, each)] for at, each in enumerate(marks)])
+    states = follow(successors, [[(at, each)] for at, each in enumerate(marks)], calls=calls)
 
     def ended(at: int) -> str | None:
         """The region whose end this is, if no other is open behind it."""

@@ -6,9 +6,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+import webbrowser
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.live_ranks import LiveRank, announce, collective, kernel
+from warplens.commands import main
 from warplens.view.live_address import LiveAddress
 from warplens.view.live_job import ANSWERS, ENDED, GONE, SILENT, JobState
 from warplens.view.live_job_feed import LEFTOVER_S, JobFeed
@@ -101,6 +104,11 @@ def test_a_rank_that_is_stopped_is_silent_within_two_seconds_and_a_killed_one_is
     rank.leave()
 
 
+def test_a_job_that_is_over_before_it_is_looked_at_has_ended(tmp_path: Path) -> None:
+    with following(tmp_path) as feed:
+        assert feed.wait(0, 5.0).ended
+
+
 def test_what_an_earlier_job_left_is_not_shown(tmp_path: Path) -> None:
     rank = LiveRank(tmp_path, 0, 2)
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -129,6 +137,23 @@ def test_64_ranks_are_shown_at_once(tmp_path: Path) -> None:
         assert set(statuses(feed.state).values()) == {ANSWERS}
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(LiveRank.leave, ranks))
+
+
+def test_the_command_serves_the_page_until_the_job_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank, opened = LiveRank(tmp_path / "job.warplens", 0, 2), []
+
+    def open_page(url: str) -> None:
+        opened.append(url)
+        threading.Thread(target=rank.leave).start()
+
+    monkeypatch.setattr(webbrowser, "open", open_page)
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    assert main(["view", "--live", str(tmp_path)]) == 0
+    assert len(opened) == 1
+    assert opened[0] != rank.server.url, "it is the page of the job, not of its only rank"
+    assert capsys.readouterr().err.endswith("the job has ended\n")
 
 
 def test_the_pages_of_ranks_are_reached_through_that_of_the_job(

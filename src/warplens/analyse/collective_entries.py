@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -133,13 +133,13 @@ class JobCollectives:
 
 
 def matching_launches(job: JobLaunches, kernel: str) -> list[Sequence[LaunchLifetime]]:
-    """The launches of a kernel on several ranks that belong together: the first of each rank, the second, and so on."""
+    """The launches of a kernel on several ranks that belong together: the first of each rank, the second, and so on. A
+    rank that was killed has fewer than the others."""
     by_rank: dict[int, list[LaunchLifetime]] = {}
     for at in job.kernels[kernel]:
         by_rank.setdefault(job.launches[at].rank, []).append(job.launches[at])
-    if len(by_rank) < 2:
-        return []
-    return [tuple(some) for some in zip(*by_rank.values(), strict=False)]
+    together = (tuple(filter(None, some)) for some in zip_longest(*by_rank.values()))
+    return [some for some in together if len(some) > 1]
 
 
 def _left(one: Collective, rank: int) -> int:

@@ -29,9 +29,11 @@ from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.rank_hangs import rank_findings
+from warplens.analyse.region_cells import TrackSums
 from warplens.analyse.region_counters import RegionCounters
 from warplens.analyse.region_purity import RegionPurity, region_purity
 from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.row_pass import pass_over
 from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
@@ -108,6 +110,8 @@ def findings(trace: Trace, *, waits_like: str | None = None, given: KnownFacts |
 def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings:
     """The same, from answers that may have been computed already."""
     hung = rank_findings(answers.trace)
+    # Most hypotheses look at these columns as a whole, so they are read with what is summed up.
+    pass_over(answers.trace, TrackSums, keep=("region", "kind", "open", "parent", "start_cycle", "dur_cycles"))
     if not answers.trace.of_kind("span").any():
         return Findings(tuple(hung))
     lives = answers.lives
@@ -185,7 +189,8 @@ def _checked(evidence: Evidence, cause: str) -> Finding:
         one = _measured(evidence, one)
     if one.verdict == SUPPORTED and hypothesis.about_grid and not evidence.of(WAVES).complete:
         one = replace(one, withheld=one.withheld or _MISSING_BLOCKS)
-    return reliable(one, evidence, evidence.kernel_ns, placement_error(evidence.trace), evidence.cost)
+    error_ns = 0.0 if hypothesis.between_ranks else placement_error(evidence.trace)
+    return reliable(one, evidence, evidence.kernel_ns, error_ns, evidence.cost)
 
 
 def reliable(one: Finding, verdicts: VariantVerdicts, kernel_ns: float, error_ns: float, cost: float | None) -> Finding:

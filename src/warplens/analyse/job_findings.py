@@ -17,7 +17,6 @@ from warplens.analyse.lifetimes import LaunchLifetime, Lifetimes
 from warplens.analyse.profiling_cost import cost_of_launches
 from warplens.analyse.rank_lateness import rank_lateness
 from warplens.analyse.region_purity import region_purity
-from warplens.analyse.sm_clock import placement_error
 from warplens.analyse.variant_verdicts import VariantVerdicts
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
@@ -68,7 +67,7 @@ def late_rank_findings(
         executions = sum(count for at in numbers for _, count in job.sums[at].regions.values())
         cost = cost_of_launches(mine, outline.meta.cost, lambda count=executions: count)  # type: ignore[misc]
         one = judge_lateness(verdicts, lateness, VariantInJob.of(job, label))
-        one = reliable(one, verdicts, kernel_ns, placement_error(outline), cost)
+        one = reliable(one, verdicts, kernel_ns, 0.0, cost)
         found[label] = with_caution(sized(one, kernel_ns, sum(verdicts.durations_ns) / total), pure)
     return found
 

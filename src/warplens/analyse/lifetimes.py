@@ -278,7 +278,7 @@ class Lifetimes:
             info = infos.get((int(keys[0][i]), int(keys[2][i])))
             first, last = (info.begin_ns, info.end_ns) if info else (0, 0)
             known = bool(info and last > first)
-            listed = self.trace.meta.devices.get(str(int(keys[1][i])), {})
+            listed = self.trace.meta.device(int(keys[0][i]), int(keys[1][i]))
             out.append(
                 LaunchLifetime(
                     number=int(keys[2][i]),

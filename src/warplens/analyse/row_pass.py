@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
@@ -30,22 +30,22 @@ class RowPass(Protocol):
 T = TypeVar("T", bound=RowPass)
 
 
-def go_through(trace: Trace, *passes: RowPass) -> None:
-    """Add all rows of a trace to each pass."""
-    names = list(dict.fromkeys(name for one in passes for name in one.columns))
-    for begin, end, columns in trace.blocks(*names):
+def go_through(trace: Trace, *passes: RowPass, keep: Collection[str] = ()) -> None:
+    """Add all rows of a trace to each pass. Columns in `keep` stay in memory, for whoever needs them whole later."""
+    names = list(dict.fromkeys([*(name for one in passes for name in one.columns), *keep]))
+    for begin, end, columns in trace.blocks(*names, keep=keep):
         block = dict(zip(names, columns, strict=True))
         for one in passes:
             one.add(begin, end, block)
 
 
-def pass_over(trace: Trace, kind: type[T], *others: type[RowPass]) -> T:
+def pass_over(trace: Trace, kind: type[T], *others: type[RowPass], keep: Collection[str] = ()) -> T:
     """The pass of this kind over all rows, made on first use and kept with the trace. `others` that are needed soon are
     made together with it."""
     if kind not in trace.derived:
         kinds: list[type[RowPass]] = [kind, *others]
         new = [one(trace) for one in kinds if one not in trace.derived]
-        go_through(trace, *new)
+        go_through(trace, *new, keep=keep)
         trace.derived.update({type(one): one for one in new})
     found: T = trace.derived[kind]
     return found

@@ -14,8 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from warplens.analyse.resample import Interval
+from warplens.bench.benchmark_file import load_benchmarks, select_benchmarks
 from warplens.bench.compare import THRESHOLD, Comparison, compare
 from warplens.bench.measurement_method import CACHES, QUICK, TIMERS
+from warplens.bench.parameter_options import apply_options, describe_parameters, split_file
 from warplens.bench.result_files import SUFFIXES, load_results
 from warplens.bench.result_tables import columns, heading, machine_line, method_line, remarks
 from warplens.bench.results import BROKEN, ResultRow, Results
@@ -120,8 +122,6 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         else:
             _plot(given["plotted"], given["outputs"], given["form"], given["force"], given["as_json"])
         return 0
-    from warplens.bench.parameter_options import split_file
-
     file, tokens = split_file(arguments)
     for output in given["outputs"]:
         if Path(output).suffix.lower() not in SUFFIXES:
@@ -146,9 +146,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
 
 
 def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]) -> Results | None:
-    from warplens.bench.benchmark_file import load_benchmarks, select_benchmarks
     from warplens.bench.benchmark_job import BenchmarkJob
-    from warplens.bench.parameter_options import apply_options
 
     found = select_benchmarks(load_benchmarks(file), given["only"])
     if given["listed"]:
@@ -238,8 +236,6 @@ def _print_next(outputs: tuple[str, ...]) -> None:
 
 
 def _list(found: list[Any], as_json: bool) -> None:
-    from warplens.bench.parameter_options import describe_parameters
-
     if as_json:
         print_json(
             {one.name: {name: [values, role] for name, values, role in describe_parameters(one)} for one in found}

@@ -14,10 +14,9 @@ import click
 
 from warplens.analyse.hang import Hang
 from warplens.commands.shared import kernel_listing
-from warplens.commands.shared.console import force_option, json_option, print_json, stderr
+from warplens.commands.shared.console import force_option, json_option, merge_variants_option, print_json, stderr
 from warplens.commands.shared.program_command import ProgramCommand, program_options, target_program
 from warplens.commands.shared.run_report import describe, document, hang_document
-from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import COLD, LEAST_TRACE_BYTES
@@ -250,9 +249,12 @@ def command(
             launches_given=given["launches"] is not None,
             merge_variants=given["merge_variants"],
         )
+    whose = f"rank {profile.rank}: " if profile.job.is_one_of_many else ""
     for one in (problem, *failures):
         if one is not None:
-            stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
+            stderr().print(f"warplens: {whose}{one}", markup=False, soft_wrap=True)
+    if profile.job.is_one_of_many:
+        return outcome.code  # launchers end all ranks of a job if one fails, and others may have what was asked for
     return outcome.code or next((one.exit_code for one in (problem, *failures) if one is not None), 0)
 
 

@@ -9,43 +9,46 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 from collections.abc import Iterator
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from warplens import native
 from warplens.export.barrier_arrows import BARRIER_CATEGORY, RELEASED, barrier_arrows
 from warplens.export.chrome_events import NativeEvents
 from warplens.export.descriptions import describe_launch, launch_facts
 from warplens.export.events import encoder
-from warplens.export.track_table import INSTANT, SPAN, VALUE, TrackTable, stack_in_lanes
+from warplens.export.track_table import INSTANT, SPAN, VALUE, TrackPart, TrackTable, stack_in_lanes
+from warplens.export.uncached_file import UncachedFile
+from warplens.export.write_behind import WriteBehind
 from warplens.files import atomic_write
 from warplens.trace.model import Trace
 
 Array = npt.NDArray[Any]
-_FRACTIONS = pa.array([f".{ns:03d}" for ns in range(1000)], pa.large_string())
 _GZIP_LEVEL = 4
 _PREFIXES = {SPAN: '{"ph":"X","name":', INSTANT: '{"ph":"i","s":"t","name":'}
 
 
 def write(trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None) -> None:
     """Write a `.json` or `.json.gz`; cycles are always included."""
-    writer = ChromeWriter(trace, TrackTable(trace))
+    writer = ChromeWriter(trace, TrackTable(trace, by_part=True))
     with atomic_write(path, force=force) as out:
         if path.name.lower().endswith(".gz"):
             with (
                 gzip.GzipFile("", "wb", _GZIP_LEVEL, out, mtime=0) as packed,
                 io.BufferedWriter(cast(Any, packed)) as text,
             ):
-                writer.write(cast(BinaryIO, text))
+                writer.write(WriteBehind(text))
         else:
-            writer.write(out)
+            with UncachedFile(out) as uncached:
+                writer.write(WriteBehind(uncached))
 
 
 class ChromeWriter:
@@ -53,26 +56,34 @@ class ChromeWriter:
 
     def __init__(self, trace: Trace, tracks: TrackTable) -> None:
         self._trace, self._tracks = trace, tracks
-        self._next_tid = int(tracks.tid.max(initial=0)) + 1
-        self._cycles = tracks.column("dur_cycles")
-        self._values = tracks.column("value") if (tracks.rows.kind == VALUE).any() else None
+        self._new_tids = itertools.count(int(tracks.tid.max(initial=0)) + 1)
         self._begins: dict[str, list[str]] = {}
         library = native.load()
-        self._native = None if library is None else NativeEvents(library, tracks, self._cycles)
+        self._native = None if library is None else NativeEvents(library)
+        self._has_values = False
 
-    def write(self, out: BinaryIO) -> None:
+    @cached_property
+    def _values(self) -> Array:
+        return self._tracks.column("value")
+
+    def write(self, out: WriteBehind) -> None:
+        with out:
+            self._write(out)
+
+    def _write(self, out: WriteBehind) -> None:
         clock = self._trace.meta.clock
         about = {"producer": self._trace.meta.producer, "clock_error_p99_ns": clock.error_p99_ns}
         out.write(b'{"displayTimeUnit":"ns","otherData":%s,"traceEvents":[\n' % json.dumps(about).encode())
         names = list(self._processes())
-        for event in (*names, *self._launches()):
-            out.write(_line(event) + b",\n")
-        events = encoder(self._tracks.rows, None, None)
-        for begin, end in self._tracks.chunks():
-            lane_of, lanes = events.lanes(self._tracks.row_start[begin : end + 1])
-            self._warps(out, begin, end, lane_of, lanes)
-        for event in self._arrows():
-            out.write(_line(event) + b",\n")
+        out.write(b"".join(_line(event) + b",\n" for event in (*names, *self._launches())))
+        for part in self._tracks.parts():
+            events = encoder(part.rows, None, None)
+            self._has_values |= bool((part.rows.kind >= VALUE).any())
+            for begin, end in part.chunks():
+                lane_of, lanes = events.lanes(part.row_start[begin - part.begin : end - part.begin + 1])
+                self._warps(out, part, (begin, end), lane_of, lanes)
+        if self._has_values:  # without a value there is no barrier
+            out.write(b"".join(_line(event) + b",\n" for event in self._arrows()))
         # The last name is repeated, so that every event before it can end in a comma.
         out.write((_line(names[-1]) if names else b"") + b"\n]}\n")
 
@@ -86,7 +97,7 @@ class ChromeWriter:
             tids: dict[int, int] = {}
             for entry, lane in zip(launches, stack_in_lanes([(e.begin, e.end) for e in launches]), strict=True):
                 if lane not in tids:
-                    tids[lane] = self._new_tid() if lane else pid
+                    tids[lane] = next(self._new_tids) if lane else pid
                     name = f"launches overlap {lane}" if lane else "launches"
                     yield _meta("thread_name", pid, tids[lane], name=name)
                     yield _meta("thread_sort_index", pid, tids[lane], sort_index=lane)
@@ -107,74 +118,67 @@ class ChromeWriter:
                 flow = {"ph": phase, "id": arrow.number, "cat": BARRIER_CATEGORY, "name": RELEASED, **place}
                 yield flow | ({"bp": "e"} if phase == "f" else {})
 
-    def _new_tid(self) -> int:
-        self._next_tid += 1
-        return self._next_tid - 1
-
-    def _warps(self, out: BinaryIO, begin: int, end: int, lane_of: Array, lanes: Array) -> None:
+    def _warps(self, out: WriteBehind, part: TrackPart, chunk: tuple[int, int], lane_of: Array, lanes: Array) -> None:
         """Write the threads of some tracks, and all their rows."""
-        tracks = self._tracks
-        low = int(tracks.row_start[begin])
+        tracks, (begin, end) = self._tracks, chunk
+        low = int(tracks.row_start[begin]) - part.first
         first = np.concatenate(([0], np.cumsum(lanes, dtype=np.int64)))
-        heads = []
+        heads, threads = [], []
         for at, track in enumerate(range(begin, end)):
             for lane in range(int(lanes[at])):
-                tid = self._new_tid() if lane else int(tracks.tid[track])
+                tid = next(self._new_tids) if lane else int(tracks.tid[track])
                 pid = int(tracks.pid[track])
                 name = tracks.names[track] + (f" overlap {lane}" if lane else "")
-                for event in (
-                    _meta("thread_name", pid, tid, name=name),
-                    _meta("thread_sort_index", pid, tid, sort_index=tid),
-                ):
-                    out.write(_line(event) + b",\n")
+                threads.append(_meta("thread_name", pid, tid, name=name))
+                threads.append(_meta("thread_sort_index", pid, tid, sort_index=tid))
                 heads.append(f',"pid":{pid},"tid":{tid},"ts":')
+        out.write(b"".join(_line(event) + b",\n" for event in threads))
         of_track = np.diff(tracks.row_start[begin : end + 1])
         for kind, events in ((SPAN, self._spans), (INSTANT, self._instants), (VALUE, self._counters)):
-            here = np.flatnonzero(tracks.rows.kind[low : low + len(lane_of)] == kind)
+            here = np.flatnonzero(part.rows.kind[low : low + len(lane_of)] == kind)
             if not len(here):
                 continue
             if self._native is not None and kind != VALUE:
                 texts = self._named(_PREFIXES[kind]), heads, self._tails(begin, end)
-                out.write(self._native.of(kind, (begin, end), lane_of, first, texts))
+                out.write(self._native.of(kind, part, chunk, lane_of, first, texts))
                 continue
             line = np.repeat(first[:-1], of_track) + lane_of
             head = pa.array(heads, pa.large_string()).take(pa.array(line[here]))
-            out.write(_bytes(events(head, low + here)))
+            out.write(_bytes(events(part, head, low + here)))
 
-    def _spans(self, head: pa.Array, row: Array) -> pa.Array:
-        rows = self._tracks.rows
-        start, duration = rows.start[row], rows.duration[row]
+    def _spans(self, part: TrackPart, head: pa.Array, row: Array) -> pa.Array:
+        start, duration = part.rows.start[row], part.rows.duration[row]
         texts = [head, *_micros(start), ',"dur":', *_micros(duration), ',"args":{"ns":', start, ',"dur_ns":', duration]
-        return _join(self._names(_PREFIXES[SPAN], row), *texts, ',"cycles":', self._cycles[row], self._tail(row))
+        names, tail = self._names(_PREFIXES[SPAN], part, row), self._tail(part, row)
+        return _join(names, *texts, ',"cycles":', part.cycles[row], tail)
 
-    def _instants(self, head: pa.Array, row: Array) -> pa.Array:
-        start = self._tracks.rows.start[row]
-        prefix = self._names(_PREFIXES[INSTANT], row)
-        return _join(prefix, head, *_micros(start), ',"args":{"ns":', start, self._tail(row))
+    def _instants(self, part: TrackPart, head: pa.Array, row: Array) -> pa.Array:
+        start = part.rows.start[row]
+        prefix = self._names(_PREFIXES[INSTANT], part, row)
+        return _join(prefix, head, *_micros(start), ',"args":{"ns":', start, self._tail(part, row))
 
-    def _counters(self, head: pa.Array, row: Array) -> pa.Array:
+    def _counters(self, part: TrackPart, head: pa.Array, row: Array) -> pa.Array:
         """Counters belong to a process, so they carry the track's name. NaN and infinity become instants."""
-        assert self._values is not None
-        start, value = self._tracks.rows.start[row], self._values[row]
-        track = np.searchsorted(self._tracks.row_start, row, side="right") - 1
+        start, value = part.rows.start[row], self._values[part.first + row]
+        track = np.searchsorted(self._tracks.row_start, part.first + row, side="right") - 1
         low, high = int(track[0]), int(track[-1]) + 1
         prefixes = [f'{{"ph":"C","name":{_text(name)}' for name in self._tracks.names[low:high]]
         prefix = pa.array(prefixes, pa.large_string()).take(pa.array(track - low))
         finite = np.isfinite(value)
         texts = pa.array([_decimal(number) for number in value[finite].tolist()], pa.large_string())
         counters = [prefix.filter(pa.array(finite)), head.filter(pa.array(finite)), *_micros(start[finite])]
-        shown = _join(*counters, ',"args":{', self._names("", row[finite]), ":", texts, "}},\n")
+        shown = _join(*counters, ',"args":{', self._names("", part, row[finite]), ":", texts, "}},\n")
         if finite.all():
             return shown
         odd = row[~finite]
         quoted = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
         points = [
-            self._names(_PREFIXES[INSTANT], odd),
+            self._names(_PREFIXES[INSTANT], part, odd),
             head.filter(pa.array(~finite)),
             *_micros(start[~finite]),
         ]
         return pa.concat_arrays(
-            [shown, _join(*points, ',"args":{"value":', quoted, ',"ns":', start[~finite], self._tail(odd))]
+            [shown, _join(*points, ',"args":{"value":', quoted, ',"ns":', start[~finite], self._tail(part, odd))]
         )
 
     def _named(self, prefix: str) -> list[str]:
@@ -182,13 +186,13 @@ class ChromeWriter:
             self._begins[prefix] = [prefix + _text(name) for name in self._tracks.regions]
         return self._begins[prefix]
 
-    def _names(self, prefix: str, row: Array) -> pa.Array:
+    def _names(self, prefix: str, part: TrackPart, row: Array) -> pa.Array:
         texts = pa.array(self._named(prefix), pa.large_string())
-        return texts.take(pa.array(self._tracks.rows.region[row]))
+        return texts.take(pa.array(part.rows.region[row]))
 
-    def _tail(self, row: Array) -> pa.Array:
+    def _tail(self, part: TrackPart, row: Array) -> pa.Array:
         """The end of each event, which identifies its track."""
-        track = np.searchsorted(self._tracks.row_start, row, side="right") - 1
+        track = np.searchsorted(self._tracks.row_start, part.first + row, side="right") - 1
         low, high = int(track[0]), int(track[-1]) + 1
         return pa.array(self._tails(low, high), pa.large_string()).take(pa.array(track - low))
 
@@ -220,11 +224,19 @@ def _line(event: dict[str, Any]) -> bytes:
 
 def _micros(ns: Array) -> tuple[Array, pa.Array]:
     """Whole microseconds, and three decimals."""
-    return ns // 1000, _FRACTIONS.take(pa.array(ns % 1000))
+    return ns // 1000, _fractions().take(pa.array(ns % 1000))
+
+
+@cache
+def _fractions() -> pa.Array:
+    """Three decimals of each number; made when needed, as it makes pyarrow import pandas."""
+    return pa.array([f".{ns:03d}" for ns in range(1000)], pa.large_string())
 
 
 def _join(*parts: pa.Array | Array | str) -> pa.Array:
     """Concatenate texts and numbers row by row."""
+    import pyarrow.compute as pc
+
     texts = [
         pc.cast(pa.array(part), pa.large_string()) if isinstance(part, np.ndarray) else
         pa.scalar(part, pa.large_string()) if isinstance(part, str) else part

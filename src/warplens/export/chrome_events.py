@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from warplens.export.track_table import TrackTable
+from warplens.export.track_table import TrackPart
 from warplens.native import pointer
 
 Array = npt.NDArray[Any]
@@ -37,33 +37,34 @@ class _Texts(ctypes.Structure):
 class NativeEvents:
     """`wl_chrome_events` for the rows of some tracks; the bytes are those of export/chrome.py."""
 
-    def __init__(self, library: ctypes.CDLL, tracks: TrackTable, cycles: Array) -> None:
+    def __init__(self, library: ctypes.CDLL) -> None:
         self._call = library.wl_chrome_events
         self._call.restype = ctypes.c_int64
-        rows = tracks.rows
-        self._row_start = np.ascontiguousarray(tracks.row_start, np.int64)
-        self._arrays = rows.kind, rows.region, rows.start, rows.duration, np.ascontiguousarray(cycles, np.int64)
-        self._columns = _EventColumns(*map(pointer, self._arrays))
-        self._out = np.empty(0, np.uint8)
+        self._out, self._written = np.empty(0, np.uint8), np.empty(0, np.uint8)
 
     def of(
         self,
         kind: int,
+        part: TrackPart,
         tracks: tuple[int, int],
         lane_of: Array,
         first_head: Array,
         texts: tuple[Sequence[str], Sequence[str], Sequence[str]],
     ) -> memoryview:
         """The events of one kind of a range of tracks. `texts` are the begin of an event by region, its place by lane,
-        counted from `first_head` of its track, and its end by track. The next call overwrites the result."""
-        row_start = self._row_start[tracks[0] : tracks[1] + 1]
+        counted from `first_head` of its track, and its end by track. The call after the next overwrites the result."""
+        rows = part.rows
+        arrays = rows.kind, rows.region, rows.start, rows.duration, np.ascontiguousarray(part.cycles, np.int64)
+        columns = _EventColumns(*map(pointer, arrays))
+        row_start = part.row_start[tracks[0] - part.begin : tracks[1] - part.begin + 1]
         lanes, first = np.ascontiguousarray(lane_of, np.int32), np.ascontiguousarray(first_head, np.int64)
         names, heads, tails = map(_Texts, texts)
         most = len(lane_of) * (names.longest + heads.longest + tails.longest + _NUMBERS)
+        self._out, self._written = self._written, self._out
         if len(self._out) < most:
             self._out = np.empty(most, np.uint8)
         size = self._call(
-            ctypes.byref(self._columns),
+            ctypes.byref(columns),
             pointer(row_start),
             ctypes.c_int64(len(row_start) - 1),
             ctypes.c_int(kind),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,8 @@ CHUNK_ROWS = 1 << 14
 """Rows that are written together: their text stays in a processor's cache until the system has copied it."""
 SPAN, INSTANT, VALUE = range(3)
 """Codes of `TrackRows.kind`: indices of schema.KINDS, whatever the order in the file's dictionary."""
+_ROW_TYPES = (np.int8, np.int32, np.int32, np.int16, np.int64, np.int64)
+"""The types of the columns of `TrackRows`, which C code reads."""
 BARRIER = 3
 """The code of barrier records, whose numbers are no counter; arrows show them (barrier_arrows.py)."""
 
@@ -53,37 +55,72 @@ class LaunchOnSm:
     info: LaunchInfo | None
 
 
+@dataclass(frozen=True)
+class TrackPart:
+    """The rows of the tracks from `begin` to `end`. Row numbers count from `first`, a row of the table."""
+
+    begin: int
+    end: int
+    first: int
+    row_start: npt.NDArray[np.int64]
+    rows: TrackRows
+    cycles: npt.NDArray[np.int64]
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of tracks of the table that have about CHUNK_ROWS rows together."""
+        return ((self.begin + begin, self.begin + end) for begin, end in _chunks(self.row_start))
+
+
 class TrackTable:
     """The tracks of a trace: their rows, and the SM (process) and warp (thread) of each.
 
     `pid` is 10,000 times the position of the device in the trace, from 1, plus the SM; `tid` numbers the tracks by
-    launch, block, warp and lane, above every pid.
+    launch, block, warp and lane, above every pid. With `by_part`, the rows are only read part by part.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, by_part: bool = False) -> None:
         self._trace = trace
-        track, start = trace.numpy("track"), trace.numpy("start_ns")
-        self._order = None if _is_ordered(track, start) else np.lexsort((start, track))
-        track = self.column("track")
-        self.row_start = np.append(run_starts(track), len(track))
+        extents = _Extents(trace, keep=() if by_part else ("start_ns", "dur_ns"))
+        if extents.earliest < 0:
+            raise WarplensError(f"a span starts at {extents.earliest} ns; times must not be negative: decode it again")
+        if extents.shortest < 0:
+            raise WarplensError(f"a span lasts {extents.shortest} ns; durations must not be negative: decode it again")
+        self._extents = extents if extents.in_order else None
+        self._order, heads = None, trace.runs("track").starts
+        if self._extents is None:
+            self._order = np.lexsort((trace.numpy("start_ns"), trace.numpy("track")))
+            heads = run_starts(self.column("track"))
+        self.row_start = np.append(heads, len(trace)).astype(np.int64)
         self.count = len(self.row_start) - 1
-        self.regions = trace.codes("region")[1]
-        self.rows = TrackRows(
+        self.regions = trace.regions
+
+    @cached_property
+    def rows(self) -> TrackRows:
+        """All rows."""
+        return TrackRows(
             kind=self._kinds(),
-            region=_contiguous(self._in_order(trace.codes("region")[0]), np.int32),
+            region=_contiguous(self._in_order(self._trace.codes("region")[0]), np.int32),
             parent=self._parents(),
             depth=_contiguous(self.column("depth"), np.int16),
             start=_contiguous(self.column("start_ns"), np.int64),
             duration=_contiguous(self.column("dur_ns"), np.int64),
         )
-        if len(start) and int(self.rows.start.min()) < 0:
-            raise WarplensError(
-                f"a span starts at {int(self.rows.start.min())} ns; times must not be negative: decode it again"
-            )
-        if len(start) and int(self.rows.duration.min()) < 0:
-            raise WarplensError(
-                f"a span lasts {int(self.rows.duration.min())} ns; durations must not be negative: decode it again"
-            )
+
+    def parts(self) -> Iterator[TrackPart]:
+        """All rows in parts of whole tracks, which need little memory; rows that are not in order are one part."""
+        if self._order is not None:
+            yield TrackPart(0, self.count, 0, self.row_start, self.rows, self.column("dur_cycles"))
+            return
+        columns = "kind", "region", "parent", "depth", "start_ns", "dur_ns", "dur_cycles"
+        for first, last, (kind, region, parent, *others, cycles) in self._trace.blocks(*columns):
+            begin, end = np.searchsorted(self.row_start, (first, last)).tolist()
+            if (kind == VALUE).any() and has_barrier_records(self._trace):
+                kind = np.where(self._trace.numpy("released_by")[first:last] != NO_RECORD, np.int8(BARRIER), kind)
+            if first:  # a parent that is in no part is none of this one
+                parent = np.where(parent >= first, parent - first, np.where(parent < 0, parent, np.int32(-2)))
+            arrays = zip((kind, region, parent, *others), _ROW_TYPES, strict=True)
+            rows = TrackRows(*(_contiguous(values, dtype) for values, dtype in arrays))
+            yield TrackPart(begin, end, first, self.row_start[begin : end + 1] - first, rows, cycles)
 
     def column(self, name: str) -> Array:
         """A column of numbers in the order of `rows`."""
@@ -167,7 +204,7 @@ class TrackTable:
     @cached_property
     def names(self) -> list[str]:
         """The name of each track: `gemm #0 block 5 warp 2`."""
-        kernels = self._trace.codes("kernel")[1]
+        kernels = self._trace.kernels
         who = self.identity
         columns = [self.of_track("kernel"), who["launch"], who["block"], who["warp"], who["lane"]]
         lane = " lane {}" if who["lane"].any() else ""
@@ -185,25 +222,23 @@ class TrackTable:
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Ranges of whole tracks of about CHUNK_ROWS rows, which keeps temporary arrays small."""
-        begin = 0
-        while begin < self.count:
-            reach = int(np.searchsorted(self.row_start, self.row_start[begin] + CHUNK_ROWS, side="right")) - 1
-            end = min(max(reach, begin + 1), self.count)
+        for begin, end in _chunks(self.row_start):
             yield begin, end
             passed(int(self.row_start[end]), int(self.row_start[-1]))
-            begin = end
+
+    def _extent(self) -> tuple[Array, Array]:
+        """The first begin and the last end of each track."""
+        if self._extents is not None:
+            return self._extents.first, self._extents.last
+        heads = self.row_start[:-1]
+        return self.rows.start[heads], np.maximum.reduceat(self.rows.start + self.rows.duration, heads)
 
     @cached_property
     def launches(self) -> dict[int, list[LaunchOnSm]]:
         """The launches on each SM, by pid, in order of begin."""
         if not self.count:
             return {}
-        last = np.empty(self.count, np.int64)
-        for begin, end in self.chunks():
-            low, high = self.row_start[begin], self.row_start[end]
-            ends = self.rows.start[low:high] + self.rows.duration[low:high]
-            last[begin:end] = np.maximum.reduceat(ends, self.row_start[begin:end] - low)
-        first = self.rows.start[self.row_start[:-1]]
+        first, last = self._extent()
         keys = np.stack([self.pid, self.identity["rank"], self.identity["launch"]])
         unique, at, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
         group = group.reshape(-1)
@@ -211,7 +246,7 @@ class TrackTable:
         ends = np.zeros(unique.shape[1], np.int64)
         np.minimum.at(begins, group, first)
         np.maximum.at(ends, group, last)
-        kernels, codes = self._trace.codes("kernel")[1], self.of_track("kernel")
+        kernels, codes = self._trace.kernels, self.of_track("kernel")
         found = [
             LaunchOnSm(pid, launch, rank, kernels[codes[row]], begin, end, self.infos[row])
             for pid, rank, launch, row, begin, end in zip(
@@ -235,13 +270,33 @@ def stack_in_lanes(intervals: list[tuple[int, int]]) -> list[int]:
     return lanes
 
 
-def _is_ordered(track: Array, start: Array) -> bool:
-    for low in range(0, len(track) - 1, 1 << 20):
-        t, s = track[low : low + (1 << 20) + 1], start[low : low + (1 << 20) + 1]
-        same = t[1:] == t[:-1]
-        if (t[1:] < t[:-1]).any() or ((s[1:] < s[:-1]) & same).any():
-            return False
-    return True
+class _Extents:
+    """The first begin and the last end of each track, and whether the rows are ordered by track, then by begin."""
+
+    def __init__(self, trace: Trace, keep: Sequence[str]) -> None:
+        tracks = trace.runs("track")
+        self.first, self.last = (np.empty(len(tracks.starts), np.int64) for _ in range(2))
+        self.earliest = self.shortest = 0
+        self.in_order = bool((tracks.values[1:] > tracks.values[:-1]).all())
+        for begin, end, (start, duration) in trace.blocks("start_ns", "dur_ns", keep=keep):
+            of = slice(*np.searchsorted(tracks.starts, (begin, end)))
+            heads = tracks.starts[of] - begin
+            back = start[1:] < start[:-1]
+            back[heads[1:] - 1] = False
+            self.in_order &= not back.any()
+            self.first[of], self.last[of] = start[heads], np.maximum.reduceat(start + duration, heads)
+            self.earliest = min(self.earliest, int(start.min()))
+            self.shortest = min(self.shortest, int(duration.min()))
+
+
+def _chunks(row_start: Array) -> Iterator[tuple[int, int]]:
+    """Ranges of tracks of about CHUNK_ROWS rows, for the first row of each track and the end."""
+    begin, count = 0, len(row_start) - 1
+    while begin < count:
+        reach = int(np.searchsorted(row_start, row_start[begin] + CHUNK_ROWS, side="right")) - 1
+        end = min(max(reach, begin + 1), count)
+        yield begin, end
+        begin = end
 
 
 def _contiguous(values: Array, dtype: Any) -> Array:

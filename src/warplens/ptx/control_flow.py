@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from warplens.ptx.dominators import DominatorTree, predecessors
-from warplens.ptx.labels import jump_targets
+from warplens.ptx.labels import JUMPS, jump_targets
 from warplens.ptx.tree import Function, Instruction, Label, Node, walk
 
 _BARRIERS = frozenset({"bar", "barrier"})
@@ -110,9 +110,10 @@ def _basic_blocks(function: Function) -> tuple[list[BasicBlock], dict[int, int]]
             nodes.append(node)
     start()
     block_of = {id(node): number for number, block in enumerate(blocks) for node in block.nodes}
-    targets = jump_targets(function)
-    for number, block in enumerate(blocks[:-1]):
-        last = block.nodes[-1] if block.nodes else None
+    ends = [block.nodes[-1] if block.nodes else None for block in blocks]
+    jumps = any(isinstance(last, Instruction) and last.opcode in JUMPS for last in ends)
+    targets = jump_targets(function) if jumps else {}
+    for number, (block, last) in enumerate(zip(blocks[:-1], ends[:-1], strict=True)):
         if not isinstance(last, Instruction) or last.opcode not in _TERMINATORS:
             block.successors = [number + 1]
             continue

@@ -85,10 +85,16 @@ def read_source_pages(path: str | os.PathLike[str]) -> list[SourcePage]:
     return pages
 
 
-def has_source_pages(path: str | os.PathLike[str]) -> bool:
-    """Whether a .csv file is a source page; every report may have one."""
+def find_source_pages(path: str | os.PathLike[str]) -> list[SourcePage] | None:
+    """The source pages of a report, or of a .csv file that is such a page; None if it has none."""
     source = Path(path)
-    return source.suffix != ".csv" or (source.is_file() and is_source_page(source.read_text(errors="replace")))
+    if source.suffix == ".csv":
+        is_page = source.is_file() and is_source_page(source.read_text(errors="replace"))
+        return read_source_pages(source) if is_page else None
+    try:
+        return read_source_pages(source)
+    except WarplensError:
+        return None
 
 
 def read_ncu(path: str | os.PathLike[str]) -> tuple[NcuKernel, ...]:

@@ -15,7 +15,7 @@ from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.tree import Comment, Declaration, Function, Instruction, Node, PtxModule, Scope, parse, walk
 from warplens.record.layout import Kind, split_word0
 from warplens.sass.between_regions import EXIT, START, Pairs
-from warplens.sass.open_regions import CLOSE, OPEN, RegionEdge, State, cross, follow
+from warplens.sass.open_regions import CLOSE, OPEN, RegionEdge, State, cross, follow, join
 from warplens.sass.source_regions import lines_of_regions, regions_by_source, source_places
 from warplens.sass.unmarked_lines import lines_between, owned_lines, pairs_of
 from warplens.weave.mark_comments import PREFIX, declared_mark, parse_mark
@@ -108,7 +108,7 @@ def marked_lines(source: str | PtxModule, kernel: str, *, automatic: bool = Fals
             if callee in functions and callee not in done:
                 called_between.setdefault(callee, set()).update(result.between.get(line, ()))
                 known = start.get(callee)
-                start[callee] = state if known is None else tuple(one for one in known if one in state)
+                start[callee] = state if known is None else join(known, state)
                 work.append(callee)
     if result.pairs:
         nodes = [node for name in done for node in functions[name].walk()]

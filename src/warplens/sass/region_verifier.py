@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from warplens.ptx.syntax import PtxError
 from warplens.sass.between_regions import START, between_regions
 from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
-from warplens.sass.disassembly import SassFunction, SassInstruction, disassemble
+from warplens.sass.disassembly import OTHER_SECTIONS, SassFunction, SassInstruction, disassemble, linked
 from warplens.sass.main_work import EMPTY, main_work_flag
 from warplens.sass.marked_lines import MarkedLines, marked_lines
 from warplens.sass.opcode_sequence import opcode_fingerprint
@@ -55,8 +55,9 @@ def verify_cubin(
         raise NoLineTable("the cubin has no line table; assemble it with -lineinfo")
     if ptx and file.ptx and not numbered and not _same_text(ptx, file.ptx):
         raise SassError("its PTX is not the text that its machine code was assembled from")
-    function = disassemble(cubin, by_loc=numbered)[kernel]
-    if not function.has_lines:
+    functions = disassemble(cubin, by_loc=numbered)
+    function = linked(functions, kernel)
+    if not functions[kernel].has_lines:
         raise NoLineTable("the line table of the cubin does not cover the kernel; assemble it with -lineinfo")
     try:
         lines = marked_lines(ptx or file.ptx, kernel, automatic=automatic)
@@ -121,7 +122,7 @@ def verify_function(
         dict(counts),
         tuple(names.get(region, region) for region in missing),
         source,
-        opcode_fingerprint(one.text for one in function.instructions),
+        opcode_fingerprint(one.text for one in function.instructions if one.address < OTHER_SECTIONS),
     )
 
 
@@ -131,7 +132,7 @@ def _place(function: SassFunction, lines: MarkedLines) -> list[tuple[SassInstruc
     edges = [_edges_at(one, lines) for one in function.instructions]
     along = [[(one.address, marks)] if marks else [] for one, marks in zip(function.instructions, edges, strict=True)]
     successors = function.successors()
-    entered = follow(successors, along)
+    entered = follow(successors, along, calls=function.calls())
     between = _between(function, successors, lines, entered) if lines.pairs else [()] * len(entered)
     states = zip(function.instructions, entered, between, strict=True)
     return [(one, state or unmarked) for one, state, unmarked in states if state is not None]
@@ -143,11 +144,9 @@ def _between(
     """The code between regions that each instruction is part of; a subroutine is part of what its calls are part of."""
     edges = [_outer_edges_at(one, lines) for one in function.instructions]
     places = [one.address for one in function.instructions]
-    calls = function.calls()
-    along = [after[-1:] if number in calls else after for number, after in enumerate(successors)]
-    found = between_regions(along, edges, entered, places, lines.pairs)
-    for call, target in calls.items():
-        for number in _reached(along, target):
+    found = between_regions(successors, edges, entered, places, lines.pairs)
+    for call, target in function.calls().items():
+        for number in _reached(successors, target):
             found[number] = tuple(dict.fromkeys([*found[number], *found[call]]))
     return found
 
@@ -188,8 +187,9 @@ class _Tally:
     own_by_instance: Counter[int] = field(default_factory=Counter)
 
     def add_inside(self, one: SassInstruction, since: int, own: bool, belongs: bool, *, innermost: bool) -> None:
-        self.addresses.append(one.address)
-        if innermost:
+        if one.address < OTHER_SECTIONS:
+            self.addresses.append(one.address)
+        if innermost and one.address < OTHER_SECTIONS:
             self.innermost.append(one.address)
         copy = self.instances.setdefault(since, Counter())
         if own:
@@ -222,7 +222,7 @@ class _Tally:
             ),
             len(self.instances),
             tuple(
-                RegionInstance(begin, sum(copy.values()), self.own_by_instance[begin], dict(copy))
+                RegionInstance(begin % OTHER_SECTIONS, sum(copy.values()), self.own_by_instance[begin], dict(copy))
                 for begin, copy in sorted(self.instances.items())[:MAX_INSTANCES]
             ),
             (*_weightiest(out), *_weightiest(strangers)),
@@ -237,7 +237,7 @@ def _count(instructions: Sequence[SassInstruction]) -> Counter[str]:
 
 
 def _moved(one: SassInstruction, where: str, belongs: str) -> MovedInstruction:
-    return MovedInstruction(one.address, one.text, one.kind, where, one.line, belongs)
+    return MovedInstruction(one.address % OTHER_SECTIONS, one.text, one.kind, where, one.line, belongs)
 
 
 def _weightiest(moved: Sequence[MovedInstruction]) -> list[MovedInstruction]:
@@ -257,6 +257,6 @@ def _where(address: int, begins: Sequence[int], ranges: Sequence[tuple[int, int]
 def _owners(one: SassInstruction, lines: MarkedLines, names: Mapping[str, str]) -> str:
     """The innermost region to which an instruction belongs; empty for code outside all regions."""
     state = lines.regions.get(one.line, ())
-    known = lines.by_source.get(one.line) or lines.between.get(one.line, ())
+    known = lines.by_source.get(one.line) or lines.between.get(one.line) or set()
     region = state[-1].region if state else min(known, default="")
     return names.get(region, region)

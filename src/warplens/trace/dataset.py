@@ -99,7 +99,9 @@ class Dataset:
         source = Path(path)
         if not source.exists():
             raise CaptureError(source, "file", "does not exist", "check the path")
-        parts = tuple(_entry(file) for file in (io.part_files(source) if source.is_dir() else [source]))
+        files = io.part_files(source) if source.is_dir() else [source]
+        with io.one_of_parts(len(files)):
+            parts = tuple(_entry(file) for file in files)
         io.check_one_run(source, {part.path: part.meta for part in parts})
         return Dataset(source, parts)
 

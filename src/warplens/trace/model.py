@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -135,11 +135,11 @@ class Trace:
                 self._runs[name] = Runs.of(self._numbers(name))
         return self._runs[name]
 
-    def blocks(self, *names: str) -> Iterator[tuple[int, int, list[Array]]]:
+    def blocks(self, *names: str, keep: Collection[str] = ()) -> Iterator[tuple[int, int, list[Array]]]:
         """Blocks of whole tracks that fit a processor's cache: the first row, the end, and some columns.
 
         Regions and kernels are codes of `names`, kinds are indices of KINDS. Columns of a file that were not read yet
-        are read block by block, and not kept.
+        are read block by block, and not kept but for those in `keep`.
         """
         tracks, columns, unread = self.runs("track"), self._columns, list[str]()
         groups: Iterable[tuple[int, dict[str, Array]]] = [(0, {})]
@@ -147,12 +147,18 @@ class Trace:
             unread = [name for name in names if name not in self._cache]
             groups = columns.blocks(unread) if unread else groups
         whole = {name: self._numbers(name) for name in names if name not in unread}
+        kept = {name: np.empty(len(self), numpy_dtype(COLUMNS[name])) for name in unread if name in keep}
         for first, read in groups:
             last = first + len(read[unread[0]]) if unread else tracks.rows  # an outline has no rows
+            for name, values in kept.items():
+                values[first:last] = read[name]
             for begin, end in tracks.blocks(first, last, BLOCK_ROWS):
                 here, there = slice(begin, end), slice(begin - first, end - first)
                 yield begin, end, [whole[name][here] if name in whole else read[name][there] for name in names]
                 passed(end, len(self))
+        for name, values in kept.items():
+            known = KINDS if name == "kind" else self.names(name) if _is_names(name) else None
+            self._cache[name] = to_arrow(values) if known is None else dictionary_array(values, known)
 
     def _numbers(self, name: str) -> Array:
         """A whole column of numbers, of codes of names, or of indices of KINDS."""

@@ -69,7 +69,7 @@ class JobState:
     @property
     def ended(self) -> bool:
         """Whether no rank is left that may say something."""
-        return bool(self.ranks) and all(one.status in (ENDED, GONE) for one in self.ranks)
+        return self.number > 0 and all(one.status in (ENDED, GONE) for one in self.ranks)
 
     def document(self) -> dict[str, Any]:
         """What the page and the terminal show."""

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from warplens.threads import BackgroundThread
-from warplens.view.live_address import LiveAddress, rank_addresses
+from warplens.trace.io import rank_part
+from warplens.view.live_address import LiveAddress, address_file, rank_addresses
 from warplens.view.live_job import ANSWERS, ENDED, GONE, SILENT, JobState, RankView
 from warplens.view.loopback_client import ask_loopback
 from warplens.view.rank_summary import RankSummary
@@ -20,6 +21,10 @@ PERIOD_S = 0.5
 """The time between two questions to a rank, and between two states."""
 ANSWER_S = 1.0
 """A rank that needs longer for its answer does not answer."""
+LOOK_REST = 9.0
+"""A look at the folder that takes long is followed by a rest of so many times its duration."""
+_FIRST_S = 0.05
+"""The time between two tries to make the first state, which has all ranks that are there."""
 MOST_RANKS = 256
 """Ranks that are asked; the lowest ones."""
 LEFTOVER_S = 600.0
@@ -34,8 +39,12 @@ class JobFeed:
         self._changed = threading.Condition()
         self._views: dict[str, RankView] = {}
         """The ranks that were asked by now, by their address."""
-        self._listed: set[str] = set()
-        """The addresses that are in the folder."""
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        """What asks each of them."""
+        self._here: Sequence[LiveAddress] | None = None
+        """What ranks of this host have in the folder; None before the first look."""
+        self._elsewhere: Counter[str] = Counter()
+        """How many ranks of which other hosts have something there."""
         self._closed = threading.Event()
         self._thread = BackgroundThread(lambda: asyncio.run(self._run()), "warplens-job-feed")
 
@@ -53,23 +62,25 @@ class JobFeed:
         return self.state
 
     async def _run(self) -> None:
-        asked: dict[str, asyncio.Task[None]] = {}
+        """Publish what is known, as soon as all ranks that are there have answered or had the time to."""
+        looking = asyncio.create_task(self._look())
         while not self._closed.is_set():
-            # A folder of many ranks on a slow file system is not to hold up the answers.
-            found = await asyncio.to_thread(rank_addresses, self.folder)
-            here = _of_one_job([(one, began) for one, began in found if one.is_here])
-            self._listed = {one.url for one in here}
-            new = [one for one in here[:MOST_RANKS] if one.url not in asked]
-            for one in new:
-                asked[one.url] = asyncio.create_task(self._follow(one))
-            if new:  # a state has an answer of each rank, or none within that time
-                await asyncio.sleep(0.1)
-                while any(one.url not in self._views for one in new):
-                    await asyncio.sleep(0.02)
-            self._publish(here, Counter(one.host_name for one, _ in found if not one.is_here))
-            await asyncio.sleep(PERIOD_S)
-        for task in asked.values():
+            self._publish()
+            await asyncio.sleep(PERIOD_S if self.state.number else _FIRST_S)
+        for task in (looking, *self._asked.values()):
             task.cancel()
+
+    async def _look(self) -> None:
+        """Ask every rank that shows itself in the folder. The files of many ranks may be on a slow file system."""
+        while True:
+            began = time.monotonic()
+            found = await asyncio.to_thread(rank_addresses, self.folder)
+            self._elsewhere = Counter(one.host_name for one, _ in found if not one.is_here)
+            self._here = _of_one_job([(one, since) for one, since in found if one.is_here])
+            for one in self._here[:MOST_RANKS]:
+                if one.url not in self._asked:
+                    self._asked[one.url] = asyncio.create_task(self._follow(one))
+            await asyncio.sleep(max(PERIOD_S, LOOK_REST * (time.monotonic() - began)))
 
     async def _follow(self, address: LiveAddress) -> None:
         """Ask one rank until it is over."""
@@ -88,12 +99,14 @@ class JobFeed:
 
     def _without_answer(self, view: RankView) -> str:
         """What it means that a rank does not answer; a program that ends takes its file away before it is gone."""
-        if view.address.url not in self._listed:
+        if not address_file(rank_part(self.folder, view.rank)).exists():
             return ENDED
         return GONE if view.status == SILENT and not view.address.is_alive() else SILENT
 
-    def _publish(self, here: Sequence[LiveAddress], elsewhere: Counter[str]) -> None:
+    def _publish(self) -> None:
         """Make a state of what is known; of two processes with one rank, the one that was found last counts."""
+        if self._here is None or (self._asked.keys() > self._views.keys() and not self.state.number):
+            return
         by_rank = {one.rank: one for one in self._views.values()}
         sizes = [one.address.ranks for one in by_rank.values()]
         state = JobState(
@@ -101,8 +114,8 @@ class JobFeed:
             program=next((one.address.program for one in by_rank.values()), self.state.program),
             ranks=[by_rank[rank] for rank in sorted(by_rank)],
             size=max([*sizes, len(by_rank)]),
-            elsewhere=tuple(sorted(elsewhere.items())),
-            left_out=max(len(here) - MOST_RANKS, 0),
+            elsewhere=tuple(sorted(self._elsewhere.items())),
+            left_out=max(len(self._here) - MOST_RANKS, 0),
         )
         with self._changed:
             self.state = state

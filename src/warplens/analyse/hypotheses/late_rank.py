@@ -123,4 +123,4 @@ def _judge(e: Evidence) -> Finding:
     return judge_lateness(e, found, VariantInJob.of(e.answers.job.launches, e.label))
 
 
-LATE_RANK = Hypothesis(CAUSE, _judge, needs_headroom=False)
+LATE_RANK = Hypothesis(CAUSE, _judge, needs_headroom=False, between_ranks=True)

@@ -83,7 +83,7 @@ def mark_function(code: FunctionUnits, loops: list[Loop], *, automatic: bool = T
     found = (site for site in finder.find() if site.unit.at not in named) if automatic else ()
     sites = [*by_hand, *itertools.islice(found, MOST)]
     edits = Edits()
-    comments = _comments(code.function.body or []) if finder.asked else ()
+    comments = _comments(code.function.body or []) if code.asked else ()
     asking = [(body, node) for body, node in comments if _NEXT_BARRIER in node.raw]
     for body, node in asking:
         edits.remove(body, node)
@@ -142,8 +142,6 @@ class _Finder:
         }
         """By place, the units that use a barrier."""
         self.open = open_regions(code, self.uses) if self.uses else {}
-        self.asked = [(gap, words) for gap in sorted(code.marks) for _, words in code.marks[gap] if "next:" in words]
-        """The hand-written marks that name no barrier, with their gaps."""
         self.spinning = [loop for loop, _ in spins(code, loops)]
 
     @functools.cached_property
@@ -164,7 +162,7 @@ class _Finder:
         sites: list[_Site] = []
         named: set[int] = set()
         places = list(self.uses)
-        for gap, mark in self.asked:
+        for gap, mark in self.code.asked:
             name, operation, *_ = mark.split()
             wanted = ("wait", "wait_state") if operation == "wait" else (operation, *_ARRIVALS)
             for at in places[bisect.bisect_left(places, gap) :]:
@@ -325,19 +323,19 @@ def open_regions(code: FunctionUnits, wanted: Container[int]) -> dict[int, tuple
     """The names of the regions that are open at each of the wanted units, outermost first."""
     found: dict[int, tuple[str, ...]] = {}
     entered: dict[int, tuple[str, ...]] = {0: ()}
-    todo = [0] if code.blocks else []
+    todo, marks = [0] if code.blocks else [], code.marks
     while todo:
         number = todo.pop()
         block, stack = code.blocks[number], entered[number]
         for at in range(block.start, block.stop):
-            if at in code.marks and (at > block.start or number == 0):
-                stack = _after(stack, code.marks[at])
+            if at in marks and (at > block.start or number == 0):
+                stack = _after(stack, marks[at])
             if at in wanted:
                 found[at] = tuple(map(unquote, stack))
         for follower in [one for one in block.after if one not in entered]:
             # Marks before the next block's label are only executed when falling through to it.
             falls = follower == number + 1 and code.falls_through(code.units[block.stop - 1])
-            entered[follower] = _after(stack, code.marks.get(block.stop, [])) if falls else stack
+            entered[follower] = _after(stack, marks.get(block.stop, [])) if falls else stack
             todo.append(follower)
     return found
 
@@ -347,6 +345,8 @@ def _after(stack: tuple[str, ...], marks: list[tuple[str, str]]) -> tuple[str, .
     for letter, name in marks:
         if letter == "B":
             stack = (*stack, name)
+        elif letter == "E" and stack and stack[-1] == name:
+            stack = stack[:-1]
         elif letter == "E" and name in stack:
             last = len(stack) - 1 - stack[::-1].index(name)
             stack = stack[:last] + stack[last + 1 :]

@@ -1,4 +1,4 @@
-"""The smallest and largest of the values that belong to a range of places, found without a look at each of them."""
+"""Whether the values that belong to a range of places are inside limits, found without a look at each of them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,19 @@ class Extremes:
         self._values = [value for _, value in ordered]
         self._smallest, self._largest = _table(self._values, min), _table(self._values, max)
 
-    def smallest(self, start: int, stop: int, default: int) -> int:
-        """The smallest value of the places in [start, stop); `default` if it has none."""
-        return min(self._candidates(self._smallest, start, stop), default=default)
-
-    def largest(self, start: int, stop: int, default: int) -> int:
-        """The largest value of the places in [start, stop); `default` if it has none."""
-        return max(self._candidates(self._largest, start, stop), default=default)
-
-    def _candidates(self, table: list[list[int]], start: int, stop: int) -> list[int]:
+    def within(self, start: int, stop: int, low: int, high: int) -> bool:
+        """Whether all values of the places in [start, stop) are in [low, high)."""
         first, last = bisect.bisect_left(self._places, start), bisect.bisect_left(self._places, stop)
         begin, end = -(-first // _CHUNK), last // _CHUNK
-        if begin >= end:
-            return self._values[first:last]
-        level = (end - begin).bit_length() - 1
-        chunks = [table[level][begin], table[level][end - (1 << level)]]
-        return chunks + self._values[first : begin * _CHUNK] + self._values[end * _CHUNK : last]
+        if begin < end:
+            level = (end - begin).bit_length() - 1
+            smallest, largest, other = self._smallest[level], self._largest[level], end - (1 << level)
+            if min(smallest[begin], smallest[other]) < low or max(largest[begin], largest[other]) >= high:
+                return False
+            rest = self._values[first : begin * _CHUNK] + self._values[end * _CHUNK : last]
+        else:
+            rest = self._values[first:last]
+        return not rest or (min(rest) >= low and max(rest) < high)
 
 
 def _table(values: list[int], choose: Callable[..., int]) -> list[list[int]]:

@@ -102,7 +102,7 @@ def mark_unmarked_code(text: str) -> str:
             continue
         inside = code.inside()
         lines = _named(worked_lines(code, code.cuts, inside, []))
-        cuts = code.cuts | {gap for region in lines for gap in region.gaps}
+        cuts = code.cuts | _gaps(lines)
         _Writer(code, [*lines, *Operations(code, ("waits", "barriers"), cuts, inside).find()]).write()
     return module.text()
 
@@ -120,20 +120,23 @@ def find(code: FunctionUnits, auto: Auto, loops: list[Loop]) -> list[FoundRegion
         for number in loop.body
         for at in range(code.blocks[number].start, code.blocks[number].stop)
     }
-    cuts = code.cuts | {gap for region in ranges for gap in region.gaps}
-    cuts |= {gap for _, region in spinning for gap in region.gaps}
     found = ranges + [region for _, region in spinning]
+    cuts = code.cuts | _gaps(found)
     waits = {id(loop) for loop, _ in spinning}
     working = [loop for loop in loops if id(loop) not in waits]
     if auto.wants("loops"):
         found += iterations(code, working)
     lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
-    cuts |= {gap for region in lines for gap in region.gaps}
+    cuts |= _gaps(lines)
     found += lines + list(Operations(code, auto.classes, cuts, claimed).find())
     if auto.covers_gaps:
-        marks = code.cuts | {gap for region in found for gap in region.gaps}
+        marks = code.cuts | _gaps(found)
         found += whole_loops(code, [loop for loop in working if _has_no_mark(code, loop, marks)])
     return found
+
+
+def _gaps(regions: Iterable[FoundRegion]) -> set[int]:
+    return {gap for region in regions for gap in (*region.begins, *region.ends)}
 
 
 def _has_no_mark(code: FunctionUnits, loop: Loop, marks: set[int]) -> bool:
@@ -197,7 +200,7 @@ class _Writer:
             # Ends precede begins; the innermost end and the outermost begin come first.
             for gap in region.begins:
                 gaps[gap].append((opening, begin, (("B", word),)))
-            closing = (_CLOSES, *(-part for part in nesting), -region.begin)
+            closing = (_CLOSES, -nesting[0], -nesting[1], -nesting[2], -region.begin)
             for gap in region.ends:
                 gaps[gap].append((closing, end, (("E", word),)))
         self._insert(gaps)

@@ -73,6 +73,8 @@ class FunctionUnits:
         """Gaps with hand-written marks, which no region found by a rule may cross."""
         self.marks: dict[int, list[tuple[str, str]]] = {}
         """By gap, the marks in it: the letter, and the words behind it, of which the first is the encoded name."""
+        self.asked: list[tuple[int, str]] = []
+        """The hand-written marks that leave it to the rules to find their barrier: gap and words."""
         self._number = 0
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
@@ -116,6 +118,8 @@ class FunctionUnits:
                     self.cuts.add(at)
                     letter, _, words = content[len(PREFIX) :].partition(" ")
                     self.marks.setdefault(at, []).append((letter, words))
+                    if "next:" in words:
+                        self.asked.append((at, words))
             elif isinstance(node, Directive):
                 if node.name == "loc":
                     self._location = locations.of(node.arguments)
@@ -183,11 +187,12 @@ class FunctionUnits:
             end += 1
         if begin >= end or not self.falls_through(self.units[end - 1]):
             return None
-        for ends in (self._targets_of, self._sources_of):  # of jumps inside, and into the region
-            if ends.smallest(begin, end, begin) < begin or ends.largest(begin, end, begin) >= end:
-                return None
         stops = self._conditional_stops if leaving else self._stops
-        return None if bisect.bisect_left(stops, begin) < bisect.bisect_left(stops, end) else (begin, end)
+        if bisect.bisect_left(stops, begin) < bisect.bisect_left(stops, end):
+            return None
+        # Neither the jumps inside nor those into the region may cross its ends.
+        inside = self._targets_of.within(begin, end, begin, end) and self._sources_of.within(begin, end, begin, end)
+        return (begin, end) if inside else None
 
     def returns(self, begin: int, end: int) -> list[int]:
         """The units in [begin, end) that leave the function."""

@@ -18,6 +18,7 @@ from warplens.commands.shared.roofline_options import (
     read_ceilings,
 )
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.runner.nsight_compute import read_ncu
 from warplens.trace.model import Trace
 
 roof_option = click.option(
@@ -62,8 +63,6 @@ def known_facts(given: dict[str, Any], trace: Trace, kernel: str | None = None) 
 
 def read_report(report: str | None, kernel: str | None, trace: Trace) -> tuple[NcuKernel, ...]:
     """The kernels of an Nsight Compute report that are in the trace; empty without a report."""
-    from warplens.runner.nsight_compute import read_ncu
-
     if report is None:
         return ()
     wanted = [kernel.partition("[")[0]] if kernel else trace.kernels

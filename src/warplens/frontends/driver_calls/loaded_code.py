@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, 
 from warplens.frontends.driver_calls.image_source import ptx_of_image
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.threads import assigned
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
@@ -72,14 +73,9 @@ def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
     _by_symbol[symbol] = Recompiled(text)
 
 
-@contextmanager
-def launching(find: FindKernel) -> Iterator[None]:
+def launching(find: FindKernel) -> AbstractContextManager[None]:
     """The same for the kernels that this thread launches meanwhile, whenever and from whatever they were loaded."""
-    before, _launching.find = _launching.find, find
-    try:
-        yield
-    finally:
-        _launching.find = before
+    return assigned(_launching, find=find)
 
 
 def expect_hand_marks(library: str) -> None:

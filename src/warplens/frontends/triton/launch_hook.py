@@ -7,8 +7,8 @@ ours in that place, which decides for each launch. Kernels that are not profiled
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -28,6 +28,7 @@ from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
 from warplens.sass.machine_code import MachineCode
 from warplens.session import Session
+from warplens.threads import assigned
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection
@@ -280,14 +281,9 @@ class LaunchHook:
         x, y, z = grid
         return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, code)
 
-    @contextmanager
-    def passing(self, pointer: int) -> Iterator[None]:
+    def passing(self, pointer: int) -> AbstractContextManager[None]:
         """Let the woven kernel that this thread launches inside the block get `pointer`."""
-        self._local.pointer = pointer
-        try:
-            yield
-        finally:
-            self._local.pointer = None
+        return assigned(self._local, pointer=pointer)
 
     def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> WovenTwin | None:
         """The woven twin of a kernel, made when it is first needed; None where the kernel must run plain."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from warplens.frontends.intercept.name_swap import swap
 from warplens.frontends.wrap import wrap
+from warplens.threads import assigned
 
 UNTIMED_CALLS = (0, 6)
 """Calls of its function that `triton.testing.do_bench` does not time: the first, and the first of its warm-up, which
@@ -27,24 +28,14 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-@contextmanager
-def tuning(on: bool = True) -> Iterator[None]:
+def tuning(on: bool = True) -> AbstractContextManager[None]:
     """Leave the launches of this thread alone inside the block."""
-    before, thread.tuning = thread.tuning, on
-    try:
-        yield
-    finally:
-        thread.tuning = before
+    return assigned(thread, tuning=on)
 
 
-@contextmanager
-def unwatched() -> Iterator[None]:
+def unwatched() -> AbstractContextManager[None]:
     """Let kernels that this thread loads inside the block keep their launchers: somebody keeps a copy of those."""
-    before, thread.unwatched = thread.unwatched, True
-    try:
-        yield
-    finally:
-        thread.unwatched = before
+    return assigned(thread, unwatched=True)
 
 
 def leave_calls_alone(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
