@@ -230,6 +230,17 @@ def test_waits_for_copies_matter_where_the_memory_has_room(moved: int, kind: str
     assert (one.verdict, one.region) == (("supported", "wait") if kind else ("refuted", ""))
 
 
+def test_waits_of_many_warps_for_copies_of_unknown_size_are_not_decided() -> None:
+    code = {
+        "wait": {"instructions": 1, "waits": 1},
+        "issue": {"instructions": 20, "copies": 2},
+        "use": {"instructions": 50, "shared": 1, "ways": 1},
+    }
+    first = findings(kernel(loop({"wait": 800, "issue": 100, "use": 100}, rounds=12, warps=24), code))[0]
+    assert (first.kind, first.region) == ("undecided", "wait")
+    assert "--bytes" in first.advice
+
+
 @pytest.mark.parametrize(("moved", "supported"), [(128, True), (2048, False)])
 def test_unknown_addresses_are_apart_where_much_is_in_flight_and_little_arrives(moved: int, supported: bool) -> None:
     code = {

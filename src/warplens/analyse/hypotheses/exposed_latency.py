@@ -112,6 +112,9 @@ def _without_marks(e: Evidence) -> Finding:
     if reached is not None and sides is None and awaited >= _MOSTLY and reached < _IDLE:
         return _idle_memory(e, reached, awaited)
     seen = exposure(e)
+    unknown = reached is None and seen.in_flight is None and e.ncu is None
+    if unknown and sides is None and awaited >= _MOSTLY and (seen.saturates or e.sampled):
+        return _unknown_bytes(e, seen, awaited)
     if seen.fetching < _LEAST:
         return e.refuted(CAUSE, f"for {percent(seen.fetching)} of the SM time memory is fetched without work beside it")
     if e.mostly_unmarked:
@@ -131,6 +134,18 @@ def _without_marks(e: Evidence) -> Finding:
     if e.sampled and seen.in_flight is None:
         return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
     return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < _FEW * seen.needed else MEDIUM)
+
+
+def _unknown_bytes(e: Evidence, seen: Exposure, awaited: float) -> Finding:
+    return e.undecided(
+        CAUSE,
+        f"Warps wait {percent(awaited)} of their time for data (`{seen.region}`), {seen.warps:.0f} of an SM at a time: "
+        "either the memory is busy, or each of them has too little in flight. The trace does not show which.",
+        "Give the bytes that must be moved (--bytes) or an Nsight Compute report (`warplens run --ncu`), or record the "
+        "kernel again with this version, which counts the bytes that regions move.",
+        Gain.between(0.0, 0.9 * awaited),
+        region=seen.region,
+    )
 
 
 def _idle_memory(e: Evidence, reached: float, awaited: float) -> Finding:
