@@ -3,7 +3,9 @@
 PYTHONPATH=src python -m benchmarks.proton_tests FOLDER... --out DIR
 
 Each FOLDER has test_instrumentation.py and conftest.py of third_party/proton/test of a Triton version; the Triton that
-Python imports should be of that version. Writes DIR/proton_tests.json: per folder, the outcome of each test.
+Python imports should be of that version. Two tests also start Proton's own session, which loads CUPTI: where that
+Triton was installed without the library, the one of another Triton on the path serves. Writes DIR/proton_tests.json:
+per folder, the outcome of each test.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ IMPORTS = (
     ("import triton.profiler.language as pl", "import warplens.compat.proton.language as pl"),
 )
 SECONDS = 200
+CUPTI = "triton/backends/nvidia/lib/cupti"
 
 
 def with_our_imports(text: str) -> str:
@@ -45,6 +48,12 @@ def outcomes(report: Path) -> dict[str, str]:
     return found
 
 
+def cupti_folder(paths: list[str]) -> str | None:
+    """The first folder with the library that Proton's own sessions load."""
+    places = (Path(path) / CUPTI for path in paths)
+    return next((str(place) for place in places if (place / "libcupti.so").exists()), None)
+
+
 def run(folder: Path) -> dict[str, str]:
     """The outcomes of one folder's tests."""
     with tempfile.TemporaryDirectory() as name:
@@ -53,9 +62,12 @@ def run(folder: Path) -> dict[str, str]:
         text = with_our_imports((folder / "test_instrumentation.py").read_text())
         (place / "test_instrumentation.py").write_text(text)
         path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path}
+        if cupti := cupti_folder(sys.path):
+            environment.setdefault("TRITON_CUPTI_LIB_PATH", cupti)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=report.xml", "."]
         try:
-            subprocess.run(command, cwd=place, env={**os.environ, "PYTHONPATH": path}, timeout=SECONDS, check=False)
+            subprocess.run(command, cwd=place, env=environment, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired:
             return {"pytest": f"did not end within {SECONDS} s"}
         report = place / "report.xml"

@@ -70,6 +70,25 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "override": _FOLDER,
 }
 """What each option takes besides None, and how that is said to someone who gave something else."""
+_STEP = (lambda given: given >= 0, "must not be negative; the first step is 0")
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "records_per_warp": (lambda given: 0 <= given <= MAX_SLOTS, f"must be within 0..{MAX_SLOTS}"),
+    "bytes_per_block": (lambda given: given >= SLOT_BYTES, f"must be at least {SLOT_BYTES}, one record"),
+    "every": (lambda given: given >= 1, "must be at least 1 (1 profiles every launch)"),
+    "skip": (lambda given: given == COLD or given >= 0, "must not be negative"),
+    "memory": (lambda given: given >= 1 << 20, f"must be at least {1 << 20} bytes"),
+    "trace_bytes": (
+        lambda given: given >= LEAST_TRACE_BYTES,
+        f"must be at least {LEAST_TRACE_BYTES}; None keeps everything",
+    ),
+    "from_step": _STEP,
+    "to_step": _STEP,
+    "watch": (lambda given: 0 < given < math.inf, "must be more than 0 seconds; None watches for nothing"),
+    "launches": (lambda given: given >= 1, "must be at least 1; None records all"),
+    "overhead": (lambda given: 0 < given < math.inf, "must be above 0, such as 0.05 for 5 %; None sets no limit"),
+    "least_occupancy": (lambda given: 0 <= given <= 1, "a share within 0..1; 1 keeps all blocks"),
+}
+"""Which values of the right kind each option allows, and how that is said."""
 
 
 @dataclass(frozen=True)
@@ -119,48 +138,24 @@ class Options:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name}={getattr(self, name)!r}: allowed are {' and '.join(map(repr, allowed))}")
-        records = self.records_per_warp
-        if records is not None and not 0 <= records <= MAX_SLOTS:
-            raise UsageError(f"records_per_warp={records}: must be within 0..{MAX_SLOTS}")
-        if self.bytes_per_block is not None:
-            if records is not None:
-                raise UsageError("records_per_warp= and bytes_per_block= exclude each other: give one of them")
-            if self.bytes_per_block < SLOT_BYTES:
-                raise UsageError(f"bytes_per_block={self.bytes_per_block}: must be at least {SLOT_BYTES}, one record")
-        if self.every < 1:
-            raise UsageError(f"every={self.every}: must be at least 1 (1 profiles every launch)")
-        if isinstance(self.skip, int) and self.skip < 0:
-            raise UsageError(f"skip={self.skip}: must not be negative")
-        if self.memory is not None and self.memory < 1 << 20:
-            raise UsageError(f"memory={self.memory}: must be at least {1 << 20} bytes")
-        if self.trace_bytes is not None and self.trace_bytes < LEAST_TRACE_BYTES:
-            raise UsageError(
-                f"trace_bytes={self.trace_bytes}: must be at least {LEAST_TRACE_BYTES}; None keeps everything"
-            )
-        for name in ("from_step", "to_step"):
+        for name, (fits, limits) in _RANGES.items():
             given = getattr(self, name)
-            if given is not None and given < 0:
-                raise UsageError(f"{name}={given}: must not be negative; the first step is 0")
+            if given is not None and not fits(given):
+                raise UsageError(f"{name}={given}: {limits}")
+        if self.records_per_warp is not None and self.bytes_per_block is not None:
+            raise UsageError("records_per_warp= and bytes_per_block= exclude each other: give one of them")
         if self.from_step is not None and self.to_step is not None and self.to_step < self.from_step:
             raise UsageError(f"to_step={self.to_step} comes before from_step={self.from_step}: no step is recorded")
-        if self.watch is not None and not 0 < self.watch < math.inf:
-            raise UsageError(f"watch={self.watch}: must be more than 0 seconds; None watches for nothing")
         if self.copies_while_running and self.buffer == "shared":
             name, why = ("live", "cannot be read") if self.live else ("watch", "are lost when a kernel hangs")
             raise UsageError(f"{name}= and buffer='shared' exclude each other: records in shared memory {why}")
         if self.copies_while_running and self.mode == "aggregate":
             name = "live" if self.live else "watch"
             raise UsageError(f"{name}= and mode='aggregate' exclude each other: statistics do not say where a warp is")
-        if self.launches is not None and self.launches < 1:
-            raise UsageError(f"launches={self.launches}: must be at least 1; None records all")
         if self.mode == "aggregate" and self.buffer == "shared":
             raise UsageError("mode='aggregate' keeps statistics in global memory: leave out buffer='shared'")
         if self.mode == "aggregate" and self.full == "ring" and self.clock == "64":
             raise UsageError("mode='aggregate' with full='ring' records 32-bit clocks: leave out clock='64'")
-        if self.overhead is not None and not 0 < self.overhead < math.inf:
-            raise UsageError(f"overhead={self.overhead}: must be above 0, such as 0.05 for 5 %; None sets no limit")
-        if not 0 <= self.least_occupancy <= 1:
-            raise UsageError(f"least_occupancy={self.least_occupancy}: a share within 0..1; 1 keeps all blocks")
         _ = self.marks
         if self.override is not None and not os.path.isdir(self.override):
             raise UsageError(

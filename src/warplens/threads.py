@@ -1,10 +1,11 @@
-"""Threads that warplens runs beside a program, without taking its signals."""
+"""Threads that warplens runs beside a program, without taking its signals, and what holds in one thread only."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _OF_THE_THREAD = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGPROF", "SIGSEGV", "SIGSYS", "SIGTRAP")
@@ -35,3 +36,14 @@ class BackgroundThread(threading.Thread):
 
 def _sent_to_process() -> set[signal.Signals]:
     return {one for one in signal.Signals if one.name not in _OF_THE_THREAD}
+
+
+@contextmanager
+def assigned(local: threading.local, **values: Any) -> Iterator[None]:
+    """Inside the block, attributes of `local` have these values for this thread; after it, those from before."""
+    before = {name: getattr(local, name) for name in values}
+    vars(local).update(values)
+    try:
+        yield
+    finally:
+        vars(local).update(before)

@@ -124,6 +124,12 @@ def test_the_source_around_a_region_is_shown(tmp_path: Path) -> None:
     trace.save(tmp_path / "t.warplens")
     answer = Tools(Workspace(tmp_path)).read_source("t.warplens", "load", lines=2)
     assert [line.split()[-1] for line in answer["source"]] == ["18", "19", "20", "21", "22"]
+    # Triton's places have a column, and code between regions may have many lines.
+    trace.meta = replace(trace.meta, locations={"load": "k.py:20:13", "work k.py:20-30": "k.py:20"})
+    trace.save(tmp_path / "t.warplens", force=True)
+    assert Tools(Workspace(tmp_path)).read_source("t.warplens", "load", lines=2)["source"] == answer["source"]
+    whole = Tools(Workspace(tmp_path)).read_source("t.warplens", "work k.py:20-30", lines=2)
+    assert [line.split()[-1] for line in (whole["source"][0], whole["source"][-1])] == ["18", "32"]
     with pytest.raises(WarplensError, match="did you mean 'load'"):
         Tools(Workspace(tmp_path)).read_source("t.warplens", "lod")
 

@@ -34,6 +34,12 @@ def test_a_region_that_does_nothing_but_wait_is_a_wait(counts: dict[str, float],
     assert purposes(["part 2"], code={"part 2": CodeCounts.of(counts)}) == [purpose]
 
 
+def test_the_name_of_code_between_regions_says_nothing_about_its_purpose() -> None:
+    names = ["work k.py:3-9", "work k.py:11", "work"]
+    code = {name: CodeCounts(instructions=10, loads=4) for name in (names[0], names[2])}
+    assert purposes(names, code=code) == [Purpose.MEMORY, Purpose.WORK, Purpose.WORK]
+
+
 def test_what_a_wait_waits_for_is_known_from_its_code() -> None:
     assert wait_class("A", CodeCounts.of(POLL)) is WaitClass.LOCK
     assert wait_class("A", CodeCounts.of(BARRIER)) is WaitClass.BARRIER

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,10 @@ from warplens.analyse.findings import findings
 from warplens.analyse.heatmap import by_block, by_region
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.commands import main
+from warplens.decode import decode
 from warplens.errors import UsageError, WarplensError
 from warplens.record.aggregate_rows import BUCKETS, bucket_of
+from warplens.record.capture import AUTOMATIC, Capture
 from warplens.simulate import GlobalMemory
 from warplens.trace import document
 from warplens.trace.merge import merge
@@ -32,6 +36,24 @@ def made(mode: str, steps: int = 40, blocks: int = 6) -> Trace:
     memory = GlobalMemory(64 << 20)
     out = memory.alloc(4)
     return traced(NESTED, "nested", (blocks, 1, 1), (64, 1, 1), [out, steps], Weaving(mode=mode), memory)[0]
+
+
+def test_the_table_says_what_is_derived_of_the_code_between_regions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    count_only_work(monkeypatch)
+    text = NESTED.replace("\t// @warplens E nothing\n", "")
+    straight = re.sub(r"// @warplens (?:[BE] (?:a|b)|I .*)\n", "\n", text)
+    for name, source, said in (("one", straight, "one duration per warp"), ("two", text, "regions overlap")):
+        how, memory = Weaving(mode="aggregate", between=True), GlobalMemory(64 << 20)
+        launch = traced(source, "nested", (2, 1, 1), (64, 1, 1), [memory.alloc(4), 9], how, memory)[1]
+        marked = replace(launch, extra={**launch.extra, AUTOMATIC: True})
+        decode(Capture([marked])).save(tmp_path / f"{name}.warplens")
+        assert main(["stats", str(tmp_path / f"{name}.warplens")]) == 0
+        out = capsys.readouterr().out
+        assert said in " ".join(out.split())
+        rows = [row for row in wl.load(tmp_path / f"{name}.warplens").stats().rows if row.region == "work"]
+        assert [row.count for row in rows] == ([4] if name == "one" else [])
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def piece(rank: int, *findings: Finding, ns: float = 100.0, launch: int = 0) -> 
 
 
 def test_what_every_rank_shows_keeps_its_gain_and_the_name_of_the_dataset() -> None:
-    (one,) = merge_findings([piece(rank, finding("spills", 0.2, 0.4)) for rank in range(4)], LABELS)
+    (one,) = merge_findings([piece(rank, finding("spills", 0.2, 0.4)) for rank in range(4)], LABELS, {})
     assert (one.kernel, one.kernel_share) == ("gemm", 1.0)
     assert (round(one.gain.low, 9), round(one.gain.high, 9)) == (0.2, 0.4)
     assert one.what == "spills here. Seen in 4 of 4 ranks: every rank."
@@ -29,7 +29,7 @@ def test_what_every_rank_shows_keeps_its_gain_and_the_name_of_the_dataset() -> N
 def test_what_one_rank_shows_counts_by_its_share_of_the_time() -> None:
     refuted = finding("spills", 0.0, 0.0, verdict=REFUTED)
     pieces = [piece(0, refuted), piece(1, refuted), piece(3, finding("spills", 0.4, 0.8), ns=200.0)]
-    (one,) = merge_findings(pieces, LABELS)
+    (one,) = merge_findings(pieces, LABELS, {})
     assert (round(one.gain.low, 9), round(one.gain.high, 9)) == (0.2, 0.4)
     assert one.what.endswith("Seen in 1 of 3 ranks: rank 3.")
     assert (one.evidence["ranks"], one.evidence["of_ranks"]) == (1, 3)
@@ -38,10 +38,10 @@ def test_what_one_rank_shows_counts_by_its_share_of_the_time() -> None:
 def test_nothing_to_fix_in_most_ranks_gives_way_to_a_problem_of_the_others() -> None:
     fine = finding(NOTHING_TO_FIX, 0.0, 0.05)
     problem = finding("spills", 0.5, 0.9)
-    found = merge_findings([piece(0, fine), piece(1, problem)], LABELS)
+    found = merge_findings([piece(0, fine), piece(1, problem)], LABELS, {})
     assert [one.kind for one in found] == ["spills"]
     small = finding("spills", 0.02, 0.03)
-    found = merge_findings([piece(0, fine), piece(1, small)], LABELS)
+    found = merge_findings([piece(0, fine), piece(1, small)], LABELS, {})
     assert [one.kind for one in found] == [NOTHING_TO_FIX, "spills"]
 
 
@@ -52,7 +52,7 @@ def test_undecided_withheld_and_refuted_are_kept_apart_and_kernels_are_ranked_by
         piece(0, finding("c", 0.2, 0.2), ns=180.0, launch=1),
         piece(0, finding("c", 0.3, 0.3), ns=10.0),
     ]
-    found = merge_findings(pieces, LABELS)
+    found = merge_findings(pieces, LABELS, {})
     assert [(one.kernel, one.kind) for one in found] == [("attention", "c"), ("gemm", "c")]
     assert [one.kind for one in found.undecided] == ["a"]
     assert [one.kind for one in found.withheld] == ["b"]

@@ -17,6 +17,7 @@ from warplens.analyse.rank_lateness import JOB, LATENESS, rank_lateness
 from warplens.analyse.rank_path import RANK_PATH, rank_path
 from warplens.analyse.registry import ANALYSES
 from warplens.errors import UsageError
+from warplens.trace.merge import merge
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankCall, RankClock, RankClocks
 
@@ -29,7 +30,7 @@ def late_findings(trace: Trace, **more: str) -> tuple[Findings, list[str]]:
 
 def test_the_late_rank_is_named_with_the_region_that_keeps_it() -> None:
     trace = late_job({2: {"softmax": 40_000}})
-    found = rank_lateness(JobCollectives(trace))
+    found = rank_lateness(JobCollectives.of(trace))
     assert found is not None
     (late,) = found.late_ranks
     assert (late.rank, late.late, late.collectives, late.late_ns) == (2, STEPS, STEPS, 40_000)
@@ -52,7 +53,7 @@ def test_the_findings_name_the_late_rank_and_its_cause() -> None:
 
 def test_nothing_is_claimed_within_the_clocks_bound() -> None:
     trace = late_job({2: {"softmax": 40_000}}, bound_ns=41_000)
-    found = rank_lateness(JobCollectives(trace))
+    found = rank_lateness(JobCollectives.of(trace))
     assert found is not None
     assert not found.late_ranks
     assert not found.entries
@@ -60,7 +61,7 @@ def test_nothing_is_claimed_within_the_clocks_bound() -> None:
     assert not said
     refuted = [one.what for one in all_found.refuted if one.kind == "late rank"]
     assert any("41.0 µs" in text for text in refuted)
-    path = rank_path(JobCollectives(trace))
+    path = rank_path(JobCollectives.of(trace))
     assert path is not None
     assert path.uncertain == 1.0
 
@@ -68,18 +69,18 @@ def test_nothing_is_claimed_within_the_clocks_bound() -> None:
 def test_the_bound_is_that_of_the_pair_of_ranks() -> None:
     """Ranks 0 and 2 share a host; rank 1 is on another, whose clock is known less well."""
     trace = late_job({2: {"softmax": 40_000}}, ranks=3, hosts=2, bound_ns=100_000)
-    found = rank_lateness(JobCollectives(trace))
+    found = rank_lateness(JobCollectives.of(trace))
     assert found is not None
     assert [late.rank for late in found.late_ranks] == [2]
     trace = late_job({1: {"softmax": 40_000}}, ranks=3, hosts=2, bound_ns=100_000)
-    found = rank_lateness(JobCollectives(trace))
+    found = rank_lateness(JobCollectives.of(trace))
     assert found is not None
     assert not found.late_ranks
 
 
 def test_time_outside_the_recorded_kernels_is_not_blamed_on_one() -> None:
     trace = late_job({}, pause={3: 70_000})
-    found = rank_lateness(JobCollectives(trace))
+    found = rank_lateness(JobCollectives.of(trace))
     assert found is not None
     (late,) = found.late_ranks
     assert late.rank == 3
@@ -92,7 +93,7 @@ def test_time_outside_the_recorded_kernels_is_not_blamed_on_one() -> None:
 
 def test_a_few_recorded_launches_tell_the_cause() -> None:
     """A profile records some launches of each kernel, and notes all collectives."""
-    found = rank_lateness(JobCollectives(late_job({2: {"softmax": 40_000}}, steps=40, recorded=4)))
+    found = rank_lateness(JobCollectives.of(late_job({2: {"softmax": 40_000}}, steps=40, recorded=4)))
     assert found is not None
     (late,) = found.late_ranks
     assert late.late == 40
@@ -109,13 +110,28 @@ def test_without_a_launch_between_collectives_the_cause_is_not_known() -> None:
 
 
 def test_two_late_ranks_are_both_named() -> None:
-    found = rank_lateness(JobCollectives(late_job({1: {"load": 30_000}, 3: {"store": 60_000}})))
+    found = rank_lateness(JobCollectives.of(late_job({1: {"load": 30_000}, 3: {"store": 60_000}})))
     assert found is not None
     assert [(late.rank, late.cause.region) for late in found.late_ranks if late.cause] == [(3, "store"), (1, "load")]
 
 
+def test_lateness_is_held_against_the_clocks_of_the_ranks_and_not_of_an_sm() -> None:
+    trace = late_job({}, pause={3: 70_000})
+    poor = replace(trace.meta.clock, residual_p99_ns=10_000_000.0)
+    found, said = late_findings(Trace(trace.spans, replace(trace.meta, clock=poor)))
+    assert len(said) == 1
+    assert "late rank" not in {one.kind for one in found.withheld}
+
+
+def test_a_rank_that_was_killed_does_not_hide_the_skew_of_the_others() -> None:
+    whole = late_job({2: {"softmax": 40_000}}, steps=6)
+    trace = merge([whole.select(rank=0, launch=[0, 1]), whole.select(rank=[1, 2, 3])])
+    skew = launch_skew(JobCollectives.of(trace))["attn"]
+    assert (skew.launches, skew.ranks) == (6, 4)
+
+
 def test_equal_ranks_are_not_late() -> None:
-    found = rank_lateness(JobCollectives(late_job({})))
+    found = rank_lateness(JobCollectives.of(late_job({})))
     assert found is not None
     assert not found.late_ranks
     assert found.collectives == STEPS
@@ -126,7 +142,7 @@ def test_chance_makes_no_late_rank() -> None:
     random = np.random.default_rng(1)
     for _ in range(10):
         trace = late_job({}, ranks=2, scatter=lambda: int(random.exponential(20_000)))
-        found = rank_lateness(JobCollectives(trace))
+        found = rank_lateness(JobCollectives.of(trace))
         assert found is not None
         assert found.late_ranks
         assert not late_findings(trace)[1]
@@ -169,7 +185,7 @@ def test_one_long_start_hides_nothing_and_is_no_late_rank() -> None:
 
 def test_a_trace_of_one_rank_has_no_late_rank() -> None:
     trace = make_trace([Span("load", 0, 10), Span("mma", 10, 10)])
-    assert rank_lateness(JobCollectives(trace)) is None
+    assert rank_lateness(JobCollectives.of(trace)) is None
     assert all(not len(Answers(trace).of(ANALYSES[name])) for name in ("lateness", "skew", "rank-path"))
     found, said = late_findings(trace)
     assert not said
@@ -193,7 +209,7 @@ def test_kernels_can_be_collectives() -> None:
 
 def test_the_critical_path_runs_along_the_late_ranks() -> None:
     trace = late_job({2: {"softmax": 40_000}})
-    path = rank_path(JobCollectives(trace))
+    path = rank_path(JobCollectives.of(trace))
     assert path is not None
     assert list(path.ranks) == [2]
     assert path.uncertain == 0.0
@@ -212,13 +228,13 @@ def test_groups_that_are_entered_in_different_orders_do_not_trap_the_path() -> N
         RankCall(1, "b", 0, "all_reduce", 120, 10), RankCall(1, "a", 0, "all_reduce", 220, 10),
     ]  # fmt: skip
     clocks = replace(RankClocks.of(trace.meta), calls=crossed)
-    path = rank_path(JobCollectives(Trace(trace.spans, replace(trace.meta, rank_clocks=clocks.to_json()))))
+    path = rank_path(JobCollectives.of(Trace(trace.spans, replace(trace.meta, rank_clocks=clocks.to_json()))))
     assert path is not None
     assert len(path.steps) <= 2
 
 
 def test_the_skew_of_launches_is_told_with_its_bound() -> None:
-    skew = launch_skew(JobCollectives(late_job({2: {"softmax": 40_000}})))
+    skew = launch_skew(JobCollectives.of(late_job({2: {"softmax": 40_000}})))
     assert skew["other"].median_ns == 40_000
     assert (skew["other"].last_rank, skew["other"].beyond, skew["other"].bound_ns) == (2, STEPS, 2_000)
     assert skew["attn"].worst_ns == 0
@@ -226,7 +242,7 @@ def test_the_skew_of_launches_is_told_with_its_bound() -> None:
 
 
 def test_the_table_names_rank_and_cause() -> None:
-    found = rank_lateness(JobCollectives(late_job({2: {"softmax": 40_000}})))
+    found = rank_lateness(JobCollectives.of(late_job({2: {"softmax": 40_000}})))
     assert found is not None
     ((rank, late, *_, cause),) = LATENESS.table(JOB, found).rows
     assert (rank, late, cause) == ("rank 2", "8 of 8 (100 %)", "attn, region softmax: 40.0 µs longer")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import warplens as wl
-from tests.support.sass_kernels import UNROLLED, code_of, needs_tools
+from tests.support.sass_kernels import STRAIGHT, UNROLLED, code_of, needs_tools
 from tests.support.verified_trace import traced, verified
 from warplens.analyse.finding_text import evidence_text
 from warplens.analyse.findings import findings
@@ -44,6 +44,28 @@ def samples_of(code: MachineCode) -> dict[int, dict[str, int]]:
         for start, end in known[region].ranges:
             found |= {address: dict(counts) for address in range(start, end, 16)}
     return found
+
+
+def test_code_between_regions_has_its_samples() -> None:
+    code = code_of(STRAIGHT, automatic=True)
+    known = verified(code)
+    work = [f"work k.py:{lines}" for lines in ("10", "12-13", "14")]
+    spans = [(name, 10 * at, 10) for at, name in enumerate((work[0], "load", work[1], "store", work[2]))]
+    counts = {address: {"wait": 1} for address in range(0, 16 * known.instructions, 16)}
+    found = sampled_stalls(with_samples(traced(code, spans), marked(code, counts)))
+    rows = {one.region: one for one in found.regions}
+    assert set(rows) == {name for name, _, _ in spans}
+    assert {rows[name].basis for name in work} == {BY_ADDRESS}
+    # From the start's clock read to the exit's, each sample is in one region.
+    first, last = min(start for start, _ in known[work[0]].ranges), max(end for _, end in known[work[2]].ranges)
+    assert sum(one.samples for one in rows.values()) == (last - first) // 16
+    assert all(one.self_samples == one.samples for one in rows.values())
+    # Samples of the kernel without marks, by line: only lines that are its own.
+    plain = SampledCode.of("k", code.digest, {line: {"wait": 1} for line in range(9, 16)}, 7, plain=True, file="k.py")
+    found = sampled_stalls(with_samples(traced(code, spans), plain))
+    assert {one.region: one.samples for one in found.regions} == dict.fromkeys(work, 1)
+    assert {one.basis for one in found.regions} == {PLAIN_BY_LINE}
+    assert found.notes[0] == "k: no source lines of their own, so not attributed: load, store"
 
 
 def test_samples_of_the_recorded_code_are_summed_by_address() -> None:

@@ -15,7 +15,7 @@ from tests.support.marked_ptx import EVERYTHING, GOLDEN, GUARDED, SLOTS, clean, 
 from tests.support.ptx_kernels import kernel as kernel_of
 from warplens import simulate
 from warplens.auto.ptx import mark_ptx
-from warplens.auto.ptx.instruction_classes import kind_of
+from warplens.auto.ptx.instruction_classes import class_of
 from warplens.auto.ptx.units import FunctionUnits
 from warplens.auto.rules import CLASSES, Auto
 from warplens.errors import UsageError
@@ -41,7 +41,7 @@ def test_every_operation_lies_in_one_region_of_its_class(path: Path) -> None:
             if isinstance(u.node, tree.Scope)
             for node in u.node.body
         }
-        expected = sum(1 for i in function.instructions() if kind_of(i) and id(i) not in calls)
+        expected = sum(1 for i in function.instructions() if class_of(i.opcode, i.modifiers)[0] and id(i) not in calls)
         found, inside = 0, []
         for letter, name, instruction in walk(marked, function.name):
             if letter == "B":
@@ -49,7 +49,9 @@ def test_every_operation_lies_in_one_region_of_its_class(path: Path) -> None:
             elif letter == "E":
                 inside.remove(name)
             elif (
-                instruction is not None and (kind := kind_of(instruction)) and "%wl_z" not in instruction.arguments
+                instruction is not None
+                and (kind := class_of(instruction.opcode, instruction.modifiers)[0])
+                and "%wl_z" not in instruction.arguments
             ) and any(
                 words.get(name.split()[0], name.split()[0].rstrip("s") + "s") in (kind[0], kind[0] + "s")
                 for name in inside

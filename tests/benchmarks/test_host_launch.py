@@ -14,7 +14,7 @@ needs_compiler = pytest.mark.skipif(native.why_not() is not None, reason=str(nat
 
 
 @needs_compiler
-def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_of_triton_and_of_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_launch, "LAUNCHES", 80)
     monkeypatch.setattr(host_launch, "REPEATS", 5)
     monkeypatch.setattr(host_launch, "PAUSE_S", 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.chromium import Chromium, Page, find_chromium
 from tests.support.hanging_kernel import HangingDriver
+from tests.support.live_ranks import LiveRank, collective, kernel
 from tests.support.persistent_kernel import PersistentKernel
 from warplens.decode.trace_loader import load
 from warplens.view.html import ReportOptions, save
@@ -54,7 +55,8 @@ def main(folder: Path, trace_path: str | None) -> None:
         if page.errors:
             sys.exit(f"the page complained: {page.errors}")
         live_picture(folder, browser)
-    for picture in sorted([*folder.glob("report-*.png"), folder / "live.png"]):
+        job_picture(folder, browser)
+    for picture in sorted([*folder.glob("report-*.png"), *folder.glob("live*.png")]):
         print(f"{picture} {picture.stat().st_size:,} bytes")
 
 
@@ -63,6 +65,7 @@ def live_picture(folder: Path, browser: Chromium) -> None:
     from warplens.driver import libcuda
     from warplens.profiling.live_feed import LiveFeed
     from warplens.profiling.profile import Profile
+    from warplens.view.live_page import ProgramSite
     from warplens.view.live_server import LiveServer
 
     driver = HangingDriver()
@@ -75,7 +78,7 @@ def live_picture(folder: Path, browser: Chromium) -> None:
             time.sleep(max(now - time.time_ns(), 0) / 1e9)
             kernel.advance(now)
             feed.look(lambda now=now: now)
-        server = LiveServer(feed, "serve.py")
+        server = LiveServer(ProgramSite(feed, "serve.py"))
         server.start()
         page = browser.open(server.url, width=1400, height=1100)
         page.wait_for("window.warplensLive && warplensLive.updates > 0")
@@ -89,6 +92,35 @@ def live_picture(folder: Path, browser: Chromium) -> None:
         server.stop()
         if page.errors:
             sys.exit(f"the live page complained: {page.errors}")
+
+
+def job_picture(folder: Path, browser: Chromium) -> None:
+    """The live page of a made-up job of eight ranks, which wait for one that is stuck."""
+    from warplens.view.live_job_feed import JobFeed
+    from warplens.view.live_job_page import JobSite
+    from warplens.view.live_server import LiveServer
+
+    with tempfile.TemporaryDirectory() as name:
+        job = Path(name) / "train.warplens"
+        for rank in range(8):
+            late = rank == 3
+            runs = kernel("_attn_fwd", 12.4 if late else None, 1234)
+            entered = collective(811, 14.1, inside=False) if late else collective(812, 11.6 + rank / 100)
+            last = "_attn_fwd", 12.4 if late else 11.8
+            LiveRank(job, rank, 8, kernels=[runs], last_launch=last, collectives=[entered])
+        feed = JobFeed(job)
+        feed.start()
+        feed.wait(0)
+        server = LiveServer(JobSite(feed))
+        server.start()
+        page = browser.open(server.url, width=1400, height=480)
+        page.wait_for("window.warplensJob && warplensJob.updates > 1")
+        settle(page)
+        page.screenshot(folder / "live-job.png")
+        server.stop()
+        feed.stop()
+        if page.errors:
+            sys.exit(f"the page of the job complained: {page.errors}")
 
 
 def at(page: Page, section: str) -> None:

@@ -184,6 +184,16 @@ threading.Thread(target=lambda: (time.sleep(0.3), counted[(1,)](1), print("late"
     assert len(wl.load(tmp_path / "prog.warplens").meta.launches) == 2
 
 
+def test_a_rank_without_a_kernel_does_not_fail_its_job(tmp_path: Path) -> None:
+    program(tmp_path, "print('done')")
+    of_job = {"RANK": "1", "WORLD_SIZE": "2"}
+    done = run(tmp_path, "-o", "job.warplens", "prog.py", **of_job)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "warplens: rank 1: no kernel was profiled" in done.stderr
+    program(tmp_path, "raise SystemExit(7)")
+    assert run(tmp_path, "-o", "job.warplens", "prog.py", **of_job).returncode == 7
+
+
 def test_json_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
     program(tmp_path, "import os\nos.system('echo from the shell')\n" + MARKED + "print('hello')\nraise SystemExit(5)")
     done = interpreted(tmp_path, "--json", "prog.py", "--json")

@@ -78,3 +78,17 @@ def test_every_mode_assembles(capability: int, name: str, how: Weaving) -> None:
     plain, made = assemble(text, capability), assemble(weave(text, how=how).text, capability)
     assert made.spills <= plain.spills
     assert made.warnings == plain.warnings
+
+
+def test_scopes_of_blocks_that_take_over_the_work_of_others() -> None:
+    """Blocks of Blackwell that cancel others before they start (cluster launch control), as in Proton's own tests."""
+    pytest.importorskip("triton.experimental.gluon.language.nvidia.blackwell.clc", reason="triton 3.6 has no such API")
+    from tests.support.proton_clc_kernel import taking_over
+
+    signature = {"x": "*fp32", "y": "*fp32", "n": "i32"}
+    job = Job(taking_over, signature, {"BLOCK": 256}, {"num_warps": 4})
+    assert "clusterlaunchcontrol.try_cancel" in job.marked_ptx(100)
+    plain, made = job.woven(100, Weaving())
+    assert made.resources.spills <= plain.spills
+    assert made.resources.warnings == plain.warnings
+    assert not made.harm

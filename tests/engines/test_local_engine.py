@@ -13,7 +13,10 @@ import pyarrow as pa
 import pytest
 
 import warplens as wl
+from tests.support.late_job import LATE_JOBS, late_job, late_verdicts, write_late_job
 from tests.support.messy_ranks import assert_same_statistics, messy_rank, write_messy
+from warplens.analyse.analysis import Answers
+from warplens.analyse.findings import findings_from
 from warplens.engines import part_work
 from warplens.engines.local_engine import LocalEngine
 from warplens.engines.part_work import PartTask
@@ -55,6 +58,27 @@ def test_findings_are_those_of_the_ranks(job: Path) -> None:
     assert {kernel for kernel, _ in kinds[0]} == {kernel for kernel, _ in kinds[1]}
     only = dataset_findings(Dataset.open(job), LocalEngine(2), selection=RowSelection.of(kernel=["gemm"]))
     assert {one.kernel for part in vars(only).values() for one in part} == {"gemm"}
+
+
+@pytest.mark.parametrize("case", LATE_JOBS)
+@pytest.mark.parametrize("collectives", [None, "other"])
+def test_late_ranks_are_those_of_the_whole_trace(case: str, collectives: str | None, tmp_path: Path) -> None:
+    folder = write_late_job(tmp_path / "run", late_job(**LATE_JOBS[case]))
+    found = dataset_findings(Dataset.open(folder), LocalEngine(2), collectives=collectives)
+    exact = findings_from(Answers(wl.load(folder), collectives=collectives))
+    assert late_verdicts(found) == late_verdicts(exact)
+    supported = [one for one in found.problems if one.kind == "late rank"]
+    if collectives is None:
+        assert bool(supported) == (case not in ("no cause", "nobody", "no collective"))
+    elif case == "no collective":
+        assert supported, "launches of that kernel are collectives"
+
+
+def test_late_ranks_of_selected_kernels_and_ranks_are_those_of_the_selected_trace(tmp_path: Path) -> None:
+    folder = write_late_job(tmp_path / "run", late_job({2: {"softmax": 40_000}}))
+    for conditions in ({"kernel": ["attn"]}, {"rank": [0, 2]}, {"rank": [2]}):
+        found = dataset_findings(Dataset.open(folder), LocalEngine(2), selection=RowSelection.of(**conditions))
+        assert late_verdicts(found) == late_verdicts(findings_from(Answers(wl.load(folder, **conditions))))
 
 
 def test_findings_read_whole_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

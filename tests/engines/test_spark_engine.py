@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import warplens as wl
+from tests.support.late_job import late_job, late_verdicts, write_late_job
 from tests.support.messy_ranks import assert_same_statistics, write_messy
 from warplens.engines.local_engine import LocalEngine
 from warplens.engines.queries import dataset_diff, dataset_findings, dataset_statistics
@@ -63,6 +64,13 @@ def test_findings_and_diffs(session: Any, job: Path, tmp_path: Path) -> None:
     diffs = [dataset_diff(before, after, engine).to_json() for engine in (SparkEngine(), LocalEngine())]
     assert diffs[0] == diffs[1]
     assert diffs[0]["verdict"] == "SLOWER"
+
+
+def test_late_ranks_are_those_of_the_whole_trace(session: Any, tmp_path: Path) -> None:
+    folder = write_late_job(tmp_path / "run", late_job({2: {"softmax": 40_000}}))
+    found = dataset_findings(Dataset.open(folder), SparkEngine())
+    assert late_verdicts(found) == late_verdicts(wl.load(folder).findings())
+    assert [one.region for one in found.problems if one.kind == "late rank"] == ["softmax"]
 
 
 def test_a_damaged_part_is_one_clear_error(session: Any, job: Path, tmp_path: Path) -> None:

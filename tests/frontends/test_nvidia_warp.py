@@ -53,9 +53,10 @@ def _path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "warp": {}, "warp___src": {}, "warp___src__context": {"Module": Module},
         "warp___src__build": {"load_cuda": lambda path, device: 77},
     }  # fmt: skip
+    monkeypatch.setattr(loaded_code, "_compiled", {})
+    monkeypatch.setattr(loaded_code, "_by_symbol", {})
     with modules(monkeypatch, **parts):
         yield tmp_path / "m.cubin"
-    loaded_code.forget_ptx()
 
 
 def text_of(code: bytes) -> str:
@@ -63,7 +64,7 @@ def text_of(code: bytes) -> str:
 
     kept = ctypes.create_string_buffer(code, len(code))
     origin = HandleOrigin(HandleKind.FUNCTION, "k", 1, ctypes.addressof(kept), len(code))
-    return loaded_code.ptx_of(origin, "k", "9.0")
+    return loaded_code.ptx_source(origin, "k", "9.0")()
 
 
 def test_a_module_is_compiled_to_ptx_with_its_own_options(path: Path) -> None:
@@ -84,7 +85,7 @@ def test_modules_that_were_loaded_before_are_known(path: Path) -> None:
     for one in nvidia_warp.install():
         one()
     assert text_of(CODE).startswith(".version 9.4")
-    assert loaded_code.ptx_of(None, "axpy_e0699ad6_cuda_kernel_backward", "9.0").startswith(".version 9.4")
+    assert loaded_code.ptx_source(None, "axpy_e0699ad6_cuda_kernel_backward", "9.0")().startswith(".version 9.4")
 
 
 def test_a_module_that_warp_cannot_compile_says_so(path: Path) -> None:

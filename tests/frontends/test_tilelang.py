@@ -27,11 +27,11 @@ def test_a_launch_is_known_by_the_kernel_that_is_called() -> None:
         return loaded_code.Recompiled(lambda: f"PTX of {symbol}") if symbol == "main_kernel" else None
 
     with loaded_code.launching(find):
-        assert loaded_code.ptx_of(None, "main_kernel", "9.0") == "PTX of main_kernel"
+        assert loaded_code.ptx_source(None, "main_kernel", "9.0")() == "PTX of main_kernel"
         with pytest.raises(WarplensError, match="no library of this process has its PTX"):
-            loaded_code.ptx_of(None, "another_kernel", "9.0")
+            loaded_code.ptx_source(None, "another_kernel", "9.0")()
     with pytest.raises(WarplensError, match="no library of this process has its PTX"):
-        loaded_code.ptx_of(None, "main_kernel", "9.0")
+        loaded_code.ptx_source(None, "main_kernel", "9.0")()
 
 
 def test_other_versions_and_machines_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.fuzz.harness import damage
 from tests.support.paths import GOLDEN
 from warplens.analyse.ncu import match_kernel
-from warplens.runner.nsight_compute import has_source_pages, read_ncu, read_source_pages
+from warplens.runner.nsight_compute import find_source_pages, read_ncu
 
 _CELLS = ("", "nan", "inf", "-1", "1e400", "1,234.5", "n/a", '"', '""', "\0", "%", "\x1b[2J", "9" * 400, "é", "-0",
           "ID", "Kernel Name", "Metric Name", "Source", "Address", "#", "0x", "\r", "-9" * 99, "\n")  # fmt: skip
@@ -26,8 +26,8 @@ def case(draw: random.Random, folder: Path) -> None:
     path = folder / "r.csv"
     whole = draw.choice(_files())
     path.write_bytes(damage(whole, draw) if draw.random() < 0.5 else _odd_cells(whole, draw))
-    if has_source_pages(path):
-        for page in read_source_pages(path):
+    if (pages := find_source_pages(path)) is not None:
+        for page in pages:
             assert page.fingerprint is not None
             assert all(row.samples == row.samples for row in page.rows)
         return

@@ -33,6 +33,8 @@ from warplens.options import Options
 from warplens.profiling import live_feed
 from warplens.profiling.live_feed import LiveFeed, rest_after
 from warplens.profiling.profile import Profile
+from warplens.session.collective_log import CollectiveLog
+from warplens.session.host_clock import now_ns as clock_ns
 from warplens.view.live_address import address_file, find_address
 from warplens.view.live_state import newest_ns
 
@@ -95,6 +97,29 @@ def test_a_running_launch_and_a_finished_one_are_shown_together(driver: HangingD
     assert sum(row["now"] for row in regions.values()) == 8, "every running warp is in one of them"
     assert regions["compute"]["mean_ns"] == pytest.approx(0.5 * ITEM_NS, rel=0.05)
     assert sum(row.get("share", 0) for row in regions.values()) == pytest.approx(1)
+
+
+def test_a_summary_has_the_last_launch_and_the_newest_collective(driver: HangingDriver) -> None:
+    with Profile(watch=60, records_per_warp=512) as profile:
+        feed, profile.collectives = LiveFeed(profile, "train.py"), CollectiveLog()
+        profile.collectives.begin("0:0-1", "all_reduce", "all", clock_ns() - 2_000_000_000)
+        kernel = PersistentKernel(driver).start(BEGIN)
+        profile.run.saw("plain_kernel")
+        try:
+            feed.look()
+            first = feed.state.summary()
+            profile.run.saw("plain_kernel")
+            second = feed.look().summary()
+        finally:
+            driver.released.set()
+    assert list(first.running) == ["megakernel"]
+    assert first.last_launch is not None
+    assert first.last_launch[0] == kernel.name
+    assert second.last_launch == ("plain_kernel", 0.0), "also one that is not recorded"
+    assert (second.launches, dict(second.launched)) == (3, {"megakernel": 1, "plain_kernel": 2})
+    (entered,) = second.collectives
+    assert (entered.operation, entered.number, entered.inside) == ("all_reduce", 0, True)
+    assert 2.0 <= entered.ago_s < 60.0
 
 
 def test_the_overview_covers_the_whole_run(driver: HangingDriver) -> None:
@@ -317,3 +342,60 @@ def test_a_forked_child_leaves_the_view_of_its_parent_alone(driver: HangingDrive
             os.waitpid(child, 0)
             assert address_file(tmp_path / "t.warplens").exists()
             assert fetch(profile.live.url + "state?after=0")["number"]
+
+
+JOB_RANK = """
+    import os, sys, time
+    from tests.support.hanging_kernel import HangingDriver
+    from tests.support.persistent_kernel import running_kernel
+    from warplens import session
+    from warplens.calibrate import record_cost
+    from warplens.driver import libcuda
+    from warplens.session.host_clock import now_ns
+
+    driver = HangingDriver()
+    libcuda.driver, record_cost.constants = lambda: driver, dict
+    log, late = session.active().collectives, os.environ["RANK"] == "1"
+    log.begin("0:0-1", "all_reduce", "all", now_ns()).returned = True
+    if not late:
+        log.begin("0:0-1", "all_reduce", "all", now_ns())
+    with running_kernel(driver, full="ring", stuck=1 if late else None):
+        time.sleep(60)
+"""
+
+
+@pytest.mark.slow  # two ranks under `warplens run`, from their start to their end
+def test_a_job_is_shown_with_all_its_ranks_also_when_one_is_stopped_and_one_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prog.py").write_text(textwrap.dedent(JOB_RANK))
+    words = [sys.executable, "-m", "warplens", "run", "--live", "--records-per-warp", "1024", "-o", "job.warplens"]
+    ranks = [
+        subprocess.Popen(
+            [*words, "prog.py"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=environment(tmp_path) | {"RANK": str(rank), "WORLD_SIZE": "2"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+
+    def shown(*wanted: str) -> str:
+        begin = time.monotonic()
+        while True:
+            code = main(["view", "--live", "--terminal", str(tmp_path)])
+            drawn = capsys.readouterr().out
+            if code == 0 and all(text in drawn for text in wanted):
+                return drawn
+            assert time.monotonic() - begin < 60, drawn
+
+    try:
+        drawn = shown("ranks here 2 of 2", "megakernel", "rank 1 is behind: rank 0 has waited", "(megakernel: ")
+        assert "all_reduce 1 (in it)" in drawn
+        ranks[1].send_signal(signal.SIGSTOP)
+        shown("it has not answered for")
+        ranks[1].kill()
+        ranks[1].wait()
+        shown("its process is gone")
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()

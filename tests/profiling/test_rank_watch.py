@@ -15,6 +15,7 @@ import warplens as wl
 from tests.support.hanging_kernel import launch_hanging
 from tests.support.run_program import environment, program
 from tests.support.stamping_driver import StampingDriver
+from warplens.analyse.trace_quality import warnings_of
 from warplens.driver import libcuda
 from warplens.options import Options
 from warplens.profiling import rank_watch
@@ -97,6 +98,15 @@ def test_the_clocks_are_noted_with_their_round_trips(driver: StampingDriver, tmp
     assert abs(min(wall) - min(device)) < 50_000_000, "this device counts Unix time"
 
 
+def test_a_rank_without_a_kernel_says_so_and_does_not_end_the_job(
+    driver: StampingDriver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with wl.profile(tmp_path / "run.warplens") as prof:
+        pass
+    assert not len(prof.trace)
+    assert "rank 1: no kernel was profiled" in capsys.readouterr().err
+
+
 def test_a_program_that_was_started_alone_notes_nothing(
     driver: StampingDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,3 +150,5 @@ def test_a_rank_that_is_killed_leaves_what_it_had_finished(tmp_path: Path) -> No
     assert found.count(0) == 5, "the other rank ended long before, and waited for nobody"
     assert found.count(1) >= 3
     assert trace.meta.rank_clocks["ranks"].keys() == {"0", "1"}
+    (said,) = (line for line in warnings_of(trace) if "not ended" in line)
+    assert said.startswith("rank 1 has not ended: killed, or still running")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -69,15 +70,19 @@ def test_only_code_that_was_launched_is_verified_and_once() -> None:
 
 
 def test_a_slow_disassembler_costs_the_end_of_a_profile_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
     def slow(code: MachineCode, kernel: str) -> KernelVerification:
-        time.sleep(0.5 if code.symbol == "slow" else 0)
+        if code.symbol == "slow":
+            over.wait(60)
         return KernelVerification(kernel)
 
     monkeypatch.setattr(region_check, "verify_code", slow)
     codes = {"a": ("fast", MachineCode("fast")), "b": ("slow", MachineCode("slow"))}
     start = time.monotonic()
     found = region_check.verify_all(codes, seconds=0.1)
-    assert time.monotonic() - start < 0.45
+    assert time.monotonic() - start < 30, "little more than 0.1 s on a machine that is not busy"
+    over.set()
     assert found["a"].problem == ""
     assert found["b"].problem.startswith("not verified within 0.1 s")
 

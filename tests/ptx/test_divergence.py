@@ -102,6 +102,13 @@ def test_without_a_block_size_no_warp_is_known_to_be_whole() -> None:
     assert split_at(kernel(CASES["a warp's return"][0], ".reqntid 8, 8, 1"))["in"]
 
 
+def test_a_kernel_without_branches_is_analysed_only_for_its_operands() -> None:
+    divergence = Divergence(parse(kernel("add.u32 %r4, %r2, 1;\nadd.u32 %r5, %r3, 1;")).entries[0])
+    assert not divergence._reads, "nothing can diverge, so no instruction was looked at"
+    assert divergence.varies("%r4")
+    assert not divergence.varies("%r5")
+
+
 SOURCES = ["%r1", "%r2", "%r3", "%r4", "%r5", "%r6", "7", "1"]
 registers = st.sampled_from(["%r4", "%r5", "%r6"])
 sources = st.sampled_from(SOURCES)

@@ -33,6 +33,39 @@ def test_instructions_have_lines_predicates_and_classes() -> None:
     assert (constant.line, constant.kind, constant.predicate) == (31, "move", "UP1")
 
 
+def test_how_an_instruction_is_scheduled_is_no_operand_of_it() -> None:
+    """nvdisasm prints it for sm_120."""
+    function = listing(
+        """\
+                /*0000*/                   LDG.E R2, desc[UR4][R2.64]      &req={0} &wr=0x2         ?trans1;
+                /*0010*/                   BSYNC.RECONVERGENT B0           &req={1,0}               ?WAIT15_END_GROUP;
+                /*0020*/                   BRX R2 -0xc0                    ?trans5        (*"BRANCH_TARGETS .L_x_2"*);
+        .L_x_2:
+                /*0030*/                   EXIT                                                     ?trans5;
+        """
+    )
+    load, converges, jump, leaves = function.instructions
+    assert load.text == "LDG.E R2, desc[UR4][R2.64]"
+    assert (converges.operands, leaves.operands) == ("B0", "")
+    assert "trans" not in jump.text
+    assert function.successors()[2] == [3]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("IMAD.U32 R5, RZ, RZ, UR4", "move"),
+        ("@P0 IMAD.MOV.U32 R5, RZ, RZ, R4", "move"),
+        ("IMAD.X R7, RZ, RZ, R5, P0", "integer"),
+        ("IMAD R7, R2, R3, RZ", "integer"),
+        ("HFMA2 R0, -RZ, RZ, 0, 0", "move"),
+        ("HFMA2 R0, R1, R2, -RZ", "fp16"),
+    ],
+)
+def test_a_product_of_zeros_is_a_move(text: str, kind: str) -> None:
+    assert listing(f"    /*0000*/  {text} ;\n").instructions[0].kind == kind
+
+
 @pytest.mark.parametrize(
     ("text", "after"),
     [
@@ -44,7 +77,7 @@ def test_instructions_have_lines_predicates_and_classes() -> None:
         ("BRA.U !UP0, `(.L_x_2)", [2, 1]),
         ("@!P1 BRA.DIV UR6, `(.L_x_2)", [2, 1]),
         ("BSSY B0, `(.L_x_2)", [1]),
-        ("CALL.REL.NOINC `(.L_x_2)", [2, 1]),
+        ("CALL.REL.NOINC `(.L_x_2)", [1]),
         ("RET.REL.NODEC R4 `(k)", []),
         ('BRX R6 -0x1f0 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)', [1, 2]),
     ],
@@ -94,3 +127,11 @@ def test_nvdisasm_that_refuses_gives_one_line() -> None:
 
 def test_an_instruction_prints_as_in_the_listing() -> None:
     assert SassInstruction(16, "BAR.SYNC.DEFER_BLOCKING", "0x0", "P3").text == "@P3 BAR.SYNC.DEFER_BLOCKING 0x0"
+
+
+@needs_tools
+def test_a_cubin_is_disassembled_once_for_all_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    cubin = code_of(DIVISION).cubin or b""
+    first = disassemble(cubin)
+    monkeypatch.setattr("warplens.sass.disassembly._listing", lambda *arguments: pytest.fail("asked again"))
+    assert disassemble(cubin) == first

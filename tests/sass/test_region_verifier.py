@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.golden_ptx import GOLDEN
-from tests.support.sass_kernels import DIVISION, HOISTED, TENSOR, UNROLLED, code_of, loop, needs_tools, verify
+from tests.support.sass_kernels import DIVISION, HOISTED, TENSOR, UNROLLED, code_of, kernel, loop, needs_tools, verify
 from warplens.sass.cubin_file import SassError, read_cubin_file
 from warplens.sass.cuda_tools import find_tool
 from warplens.sass.disassembly import disassemble
@@ -117,6 +117,34 @@ def test_a_subroutine_of_ptxas_belongs_to_the_region_that_calls_it() -> None:
     assert divide.moved_out == 0
     assert divide.purity > 0.9
     assert divide.counts["special"] >= 1
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_function_belongs_to_every_region_that_calls_it(separate: bool, tmp_path: Path) -> None:
+    """Also where it is compiled separately, and so is in a section of its own."""
+    call = "\t{\n\t.param .b32 x;\n\t.param .b32 y;\n\tst.param.f32 [x], %f1;\n\tcall (y), f, (x);\n"
+    call += "\tld.param.f32 %f1, [y];\n\t}\n"
+    function = (
+        ".visible .func (.param .b32 y) f(.param .b32 x)\n{\n\t.reg .f32 %f<4>;\n"
+        "\tld.param.f32 %f1, [x];\n\tsin.approx.f32 %f1, %f1;\n\tsin.approx.f32 %f1, %f1;\n"
+        "\tst.param.f32 [y], %f1;\n\tret;\n}\n"
+    )
+    body = "".join(f"\t// @warplens B {name}\n{call}\t// @warplens E {name}\n" for name in ("one", "two"))
+    text = kernel(f"\tld.global.f32 %f1, [%rd1];\n{body}{call}\tst.global.f32 [%rd2], %f1;")
+    woven = weave(text.replace(".visible .entry", function + ".visible .entry")).text
+    source, made = tmp_path / "k.ptx", tmp_path / "k.cubin"
+    source.write_text(woven)
+    options = ["-c"] if separate else []
+    subprocess.run([find_tool("ptxas"), "-lineinfo", "-arch=sm_90", *options, str(source), "-o", str(made)], check=True)
+    assert read_cubin_file(made.read_bytes()).kernels == ["k"], "a function is no kernel"
+    assert ("f" in disassemble(made.read_bytes())) == separate
+    found = verify_cubin(made.read_bytes(), "k", woven)
+    assert found.missing == ()
+    for region in (found["one"], found["two"]):
+        assert region.counts["special"] == 2
+        assert (region.moved_in, region.moved_out) == (0, 0)
+        assert all(0 <= first < last < 1 << 32 for first, last in region.ranges)
+    assert found.counts["special"] == 2
 
 
 @pytest.mark.parametrize("store", STORES)

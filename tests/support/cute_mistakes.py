@@ -89,6 +89,12 @@ def value_of_a_tensor(x: cute.Tensor, n: Int32, prof: wlc.Buffer):
 
 
 @cute.kernel
+def value_of_65_bits(x: cute.Tensor, n: Int32, prof: wlc.Buffer):
+    wlc.kernel(prof)
+    wlc.value("x", 1 << 64)
+
+
+@cute.kernel
 def after_the_end(x: cute.Tensor, n: Int32, prof: wlc.Buffer):
     with wlc.kernel(prof):
         x[0] = x[1]
@@ -114,6 +120,7 @@ MISTAKES = {
     "warp_out_of_range": (warp_out_of_range, r"warps=64: name warps of a block, 0..63"),
     "large_tag": (large_tag, "tag 32 of 'flight': allowed are 0..31"),
     "value_of_a_tensor": (value_of_a_tensor, "value 'x' is a .*Tensor.*: give one number"),
+    "value_of_65_bits": (value_of_65_bits, "value 'x' is 18446744073709551616: it does not fit in 64 bits"),
     "after_the_end": (after_the_end, "comes after the end of `with wlc.kernel"),
     "unknown_full": (unknown_full, "full='wrap': allowed are 'stop' and 'ring'"),
 }

@@ -49,6 +49,16 @@ def serial(cycles: int = 200) -> str:
     return HEAD + looped(region("first", work(cycles, "a")) + region("second", work(cycles, "b"))) + TAIL
 
 
+def apart(cycles: int = 200) -> str:
+    """Two regions with code between them, in a loop: the code behind the second leads to the first and to the exit."""
+    return (
+        HEAD
+        + work(cycles, "head")
+        + looped(region("first", work(cycles, "a")) + work(cycles, "mid") + region("second", "") + work(cycles, "late"))
+        + TAIL
+    )
+
+
 def two_sides(producer: int, consumer: int) -> str:
     """Each step is as long as the longer of two warps, which meet at a barrier."""
     return (

@@ -17,9 +17,9 @@ DROP_IN, REAL = "from warplens.compat import iket", "from cutlass.cute.experimen
 STEPS, N, WARPS = 5, 128, 4
 
 
-def load(folder: Path, *changes: tuple[str, str]) -> ModuleType:
+def load(folder: Path, *changes: tuple[str, str], source: Path = EXAMPLES / "cute" / "iket.py") -> ModuleType:
     """The program with some of its text changed."""
-    text = (EXAMPLES / "cute" / "iket.py").read_text()
+    text = source.read_text()
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)

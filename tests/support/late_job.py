@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from tests.support.builders import Span, make_trace
+from warplens.analyse.findings import Findings
+from warplens.record.rank_notes import ALL, WALL, ClockSample, CollectiveCall, HostClock, RankNotes
+from warplens.trace.io import save_rank
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankCall, RankClock, RankClocks, TiedHost
 
 STEPS = 8
+_HOST_NS = 50_000_000
+"""What the host's clock says when the job begins."""
+LATE_JOBS: Mapping[str, Mapping[str, Any]] = {
+    "a region": {"late": {2: {"softmax": 40_000}}},
+    "two ranks": {"late": {1: {"load": 30_000}, 3: {"store": 60_000}}},
+    "outside": {"late": {}, "pause": {3: 70_000}},
+    "few launches": {"late": {2: {"softmax": 40_000}}, "steps": 24, "recorded": 4},
+    "no cause": {"late": {2: {"softmax": 40_000}}, "recorded": 1},
+    "nobody": {"late": {}},
+    "no collective": {"late": {2: {"softmax": 40_000}}, "calls": False},
+}
 
 
 def late_job(
@@ -51,3 +67,36 @@ def late_job(
         entered if calls else [],
     ).with_worst()
     return Trace(trace.spans, replace(trace.meta, rank_clocks=clocks.to_json()))
+
+
+def write_late_job(folder: Path, trace: Trace) -> Path:
+    """The same job as its ranks write it: each a part on the clock of its own GPU, with what it noted of its clocks and
+    its collectives."""
+    calls = RankClocks.of(trace.meta).calls
+    end = max((info.end_ns for info in trace.meta.launches), default=0) + 1_000_000
+    for rank in sorted({info.rank for info in trace.meta.launches}):
+        ahead = 7_000_000 * rank
+        part = trace.select(rank=rank)
+        samples = [ClockSample(at + _HOST_NS - 500, at + ahead, at + _HOST_NS + 500) for at in range(0, end, 100_000)]
+        noted = [
+            CollectiveCall("0:0-3", call.number, call.operation, ALL, *_on_host(call.begin_ns, call.stay_ns))
+            for call in calls
+            if call.rank == rank
+        ]
+        notes = RankNotes(HostClock("boot", "node"), {"0": samples, WALL: samples[:1]}, noted)
+        meta = replace(part.meta, rank_clocks={}, rank_notes={str(rank): notes.to_json()}, origin_ns=ahead)
+        save_rank(Trace(part.spans, meta), folder, rank)
+    return folder
+
+
+def _on_host(begin_ns: int, stay_ns: int) -> tuple[int, int]:
+    return begin_ns + _HOST_NS, begin_ns + _HOST_NS + stay_ns
+
+
+def late_verdicts(found: Findings) -> list[dict[str, Any]]:
+    """What findings say of late ranks, without evidence about blocks."""
+    verdicts = (*found.supported, *found.undecided, *found.withheld, *found.refuted)
+    documents = [one.to_json() for one in verdicts if one.kind == "late rank"]
+    for document in documents:
+        document["evidence"].pop("block_ns", None)
+    return sorted(documents, key=lambda one: str(one["kernel"]))

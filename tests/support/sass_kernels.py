@@ -89,6 +89,31 @@ TENSOR = kernel("""\
 \tst.global.f32 [%rd2+1024], %f4;
 \tst.global.f32 [%rd2+1536], %f5;""")
 
+FILE = '\n\t.file 1 "/home/me/k.py"\n'
+STRAIGHT = (
+    kernel("""\
+\t.loc 1 10 1
+\tld.global.f32 %f3, [%rd1+4096];
+\t.loc 1 11 1
+\t// @warplens B load
+\tld.volatile.global.f32 %f1, [%rd1];
+\t// @warplens E load
+\t.loc 1 12 1
+\tfma.rn.f32 %f2, %f1, %f1, %f3;
+\tsqrt.approx.f32 %f2, %f2;
+\t.loc 1 13 1
+\tst.volatile.shared.f32 [s], %f2;
+\t// @warplens B store
+\tst.volatile.global.f32 [%rd2], %f2;
+\t// @warplens E store
+\t.loc 1 14 1
+\tst.global.f32 [%rd2+512], %f2;""")
+    .replace(".visible", ".shared .align 4 .b8 s[4];\n.visible")
+    .replace("\tld.param.u64 %rd1", "\t.loc 1 10 1\n\tld.param.u64 %rd1")
+    + FILE
+)
+"""Two regions one after the other, with code before, between and behind them that has lines."""
+
 
 def verify(text: str, symbol: str = "k", store: str = "auto") -> KernelVerification:
     """Weave, assemble and verify a marked text."""
@@ -97,7 +122,7 @@ def verify(text: str, symbol: str = "k", store: str = "auto") -> KernelVerificat
 
 
 @functools.cache
-def code_of(text: str, symbol: str = "k") -> MachineCode:
-    """The machine code of a woven text, as a front end would keep it."""
-    woven = weave(text).text
-    return MachineCode(symbol, woven, assemble_with_lines(woven))
+def code_of(text: str, symbol: str = "k", *, automatic: bool = False) -> MachineCode:
+    """The machine code of a woven text, as a front end would keep it; with `automatic`, of marks that rules placed."""
+    woven = weave(text, how=Weaving(between=automatic)).text
+    return MachineCode(symbol, woven, assemble_with_lines(woven), automatic=automatic)

@@ -11,7 +11,7 @@ import pytest
 from warplens import simulate
 from warplens.decode import decode
 from warplens.record.aggregate_rows import AGGREGATE
-from warplens.record.capture import Capture, Dim3, Launch
+from warplens.record.capture import BETWEEN, Capture, Dim3, Launch
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.simulate import step_blocks
 from warplens.trace.model import Trace
@@ -57,7 +57,7 @@ def traced(
     raw = np.zeros((tracks, track_stride(capacity)), np.uint8)
     used = HEADER_BYTES + capacity * SLOT_BYTES
     raw[:, :used] = rows[:, :used]
-    extra = {AGGREGATE: layout.describe()} if layout else {}
+    extra: dict[str, Any] = {AGGREGATE: layout.describe()} if layout else {BETWEEN: woven.between.get(entry, [])}
     launch = Launch(
         entry, grid, block, woven.regions, capacity, raw.reshape(-1), clock="simulated", extra=extra,
         locations=woven.locations,

@@ -12,6 +12,7 @@ import pytest
 import warplens as wl
 from tests.support.builders import Span, make_trace
 from tests.support.synthetic_dataset import write_dataset
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.errors import CaptureError, UsageError
 from warplens.trace import row_groups as layout
 from warplens.trace.dataset import Dataset, RowSelection
@@ -167,3 +168,26 @@ def test_what_a_job_is_still_writing_is_no_part(tmp_path: Path) -> None:
     (folder / "copy/part-0.parquet").write_bytes(other.read_bytes())
     with pytest.raises(CaptureError, match=r"copy/part-0.parquet and rank=0/part-0.parquet both hold launch 0"):
         wl.load(folder)
+
+
+def test_ranks_with_different_devices_of_one_number_keep_their_own(tmp_path: Path) -> None:
+    for rank, (name, sms) in enumerate([("NVIDIA H200", 132), ("NVIDIA A100", 108), ("NVIDIA A100", 108)]):
+        made = make_trace([Span("load", 0, 100, rank=rank)])
+        device = {"name": name, "index": 0, "sm_count": sms, "capability": "9.0" if sms == 132 else "8.0"}
+        save_rank(wl.Trace(made.spans, replace(made.meta, devices={"0": device})), tmp_path / "run", rank)
+    trace = wl.load(tmp_path / "run")
+    assert [launch.sms for launch in Lifetimes.of(trace).launches] == [132, 108, 108]
+    assert [device["name"] for device in trace.meta.distinct_devices] == ["NVIDIA H200", "NVIDIA A100"]
+    assert Dataset.open(tmp_path / "run").meta.device(2, 0)["sm_count"] == 108
+
+
+def test_a_damaged_part_is_named_with_how_to_read_the_others(tmp_path: Path) -> None:
+    for rank in range(3):
+        save_rank(make_trace([Span("load", 0, 100, rank=rank)]), tmp_path / "run", rank)
+    part = tmp_path / "run" / "rank=1" / "part-0.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    for read in (wl.load, Dataset.open):
+        with pytest.raises(CaptureError, match=r"rank=1/part-0.parquet: .*or move it out of the folder"):
+            read(tmp_path / "run")
+    part.unlink()
+    assert [info.rank for info in wl.load(tmp_path / "run").launches] == [0, 2]

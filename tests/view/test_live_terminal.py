@@ -131,7 +131,7 @@ def test_a_region_keeps_its_colour_while_others_come_and_go() -> None:
 
 
 def test_the_page_loads_nothing_but_its_states() -> None:
-    text = page("<script>alert(1)</script>")
+    text = page("live", "<script>alert(1)</script>").decode()
     assert "<script>alert(1)" not in text
     assert "connect-src &#39;self&#39;" in text
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org", "")

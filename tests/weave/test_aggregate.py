@@ -105,6 +105,47 @@ def test_regions_inside_themselves_overlapping_ones_and_instants_are_kept_apart(
     assert found[0, 0, ("short",)]["dur_cycles"] == 0
 
 
+def test_the_code_between_regions_is_the_rest_of_a_warps_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sum that is exact: the spans between regions of the same kernel in mode="trace" have the same."""
+    count_only_work(monkeypatch)
+    text = re.sub(r"\t// @warplens (?:[AVZ].*|[BE] all.*)\n", "\n", KERNEL)
+
+    def run(mode: str) -> Trace:
+        memory = GlobalMemory(64 << 20)
+        out = memory.alloc(4 * 384)
+        how = Weaving(mode=mode, between=True)
+        return traced(text, "work", (6, 1, 1), (64, 1, 1), [out, 9, 0], how, memory)[0]
+
+    records, kept = run("trace"), run("aggregate")
+    expected: dict[Any, int] = defaultdict(int)
+    for row in records.spans.to_pylist():
+        if row["region"].startswith("work"):
+            expected[row["block"], row["warp"]] += row["dur_cycles"]
+    found = {key[:2]: row for key, row in aggregates(kept).items() if key[2] == ("work",)}
+    assert sum(expected.values()) > 0
+    assert {key: row["dur_cycles"] for key, row in found.items()} == dict(expected)
+    assert {(row["count"], row["min_cycles"] == row["max_cycles"]) for row in found.values()} == {(1, True)}
+    # Nothing of a warp's life is left over.
+    outermost = [row for row in kept.spans.to_pylist() if row["parent"] < 0]
+    assert sum(row["dur_cycles"] for row in outermost) == sum(one.busy_cycles for one in kept.meta.launches)
+
+
+def test_regions_that_overlap_or_stay_open_leave_the_code_between_them_unknown() -> None:
+    assert weave(NESTED, how=Weaving(mode="aggregate", between=True)).aggregates["nested"].work == 0
+    closed = weave(LIFE, how=Weaving(mode="aggregate", between=True))
+    assert closed.regions[closed.aggregates["k"].work] == "work"
+    named = weave(LIFE.replace(" all", " work"), how=Weaving(mode="aggregate", between=True))
+    assert named.regions[named.aggregates["k"].work] == "work between regions"
+    still = weave(LIFE.replace("\t// @warplens E all\n", ""), how=Weaving(mode="aggregate", between=True))
+    assert still.aggregates["k"].work == 0
+
+
+LIFE = HEAD + (
+    ".visible .entry k(.param .u64 scratch)\n{\n\t.reg .b32 %r<9>;\n\txor.b32 %r1, %r2, 1;\n\t// @warplens B all\n"
+    "\txor.b32 %r1, %r2, 1;\n\t// @warplens E all\n\tret;\n}\n"
+)
+
+
 def test_paths_that_open_different_regions_cannot_be_followed() -> None:
     text = NESTED.replace("\t// @warplens E a\n$skip:", "$skip:")
     with pytest.raises(PtxError, match=r"depends on the path that leads to it.*mode='trace'"):

@@ -76,8 +76,8 @@ def test_every_pair_of_neighbours_has_the_lines_of_the_code_between_them() -> No
 def test_its_code_is_counted_like_that_of_other_regions() -> None:
     kernel = woven(LOOP, omit=("load",))
     code = {kernel.regions.get(int(number or 0), ""): counts for number, counts in kernel.code["k"].items()}
-    counts = {"instructions": 9, "loads": 1, "load_bytes": 4, "load_waste": 1.0, "moved_bytes": 4.0, "repeats": 1}
-    assert code["work attn.py:10-31"] == counts
+    counts = {"instructions": 9, "loads": 1, "load_bytes": 4, "load_waste": 1.0, "moved_bytes": 4.0}
+    assert code["work attn.py:10-31"] == counts | {"repeats": 1, "loops": 1}
     assert code["store"]["stores"] == 1
     assert code[""] == {"instructions": 3}, "two jumps and the return"
 

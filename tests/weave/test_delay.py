@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,43 @@ def slope(text: str, region: str, delay: int = 400) -> float:
 def test_a_cycle_in_a_serial_chain_reaches_the_end() -> None:
     assert slope(delay_kernels.serial(), "first") == pytest.approx(1.0, abs=0.05)
     assert slope(delay_kernels.serial(), "second") == pytest.approx(1.0, abs=0.05)
+
+
+BETWEEN = Weaving(between=True)
+
+
+@pytest.mark.parametrize(
+    ("pair", "executions"),
+    [(("", "first"), 1), (("first", "second"), STEPS), (("second", "first"), STEPS - 1), (("second", ""), 1)],
+)
+def test_code_between_regions_is_delayed_once_per_execution(pair: tuple[str, str], executions: int) -> None:
+    """Also where the same code leads to two regions: from the end of `second` to `first` and to the exit."""
+    text, lines = delay_kernels.apart(), 0
+
+    def located(found: re.Match[str]) -> str:
+        nonlocal lines
+        lines += 1
+        return f"\t.loc 1 {lines} 1\n{found[0]}"
+
+    text = re.sub(r"^\t(?!\.|//|@).*;$", located, text, flags=re.M) + '\t.file 1 "/k.py"\n'
+    woven = weave(text, how=BETWEEN)
+    names = {0: "", **woven.regions}
+    region = {(names[a], names[b]): names[own] for a, b, own in woven.between["k"]}[pair]
+    delayed = weave(text, how=Weaving(between=True, delay=region)).text
+    (base, before), (late, after) = run(delayed, 0), run(delayed, 400)
+    assert before == after == run(text, 0)[1]
+    assert (late - base) / (400 + LAST_TURN) == pytest.approx(executions, abs=0.1)
+
+
+def test_an_exit_under_a_condition_is_delayed_if_it_is_taken() -> None:
+    early = "\tsetp.eq.u32 %p6, %r4, 1;\n\t@%p6 ret;\n"
+    text = delay_kernels.HEAD + delay_kernels.region("first", delay_kernels.work(100, "a")) + early + delay_kernels.TAIL
+    delayed = weave(text, how=Weaving(between=True, delay="work")).text
+    assert delayed.count("bra $wl_spin_k_") == 3, "before the region and at two exits"
+    for warps in (1, 2):
+        (base, before), (late, after) = run(delayed, 0, warps), run(delayed, 400, warps)
+        assert before == after == run(text, 0, warps)[1]
+        assert (late - base) / (400 + LAST_TURN) == pytest.approx(2, abs=0.1)
 
 
 def test_a_cycle_behind_a_longer_wait_is_hidden() -> None:

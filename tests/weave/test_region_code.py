@@ -100,6 +100,11 @@ def test_the_bytes_that_an_instance_moves_are_known_unless_it_loops() -> None:
     assert "repeats" not in once
     looped = f"$L:\n{loads}  setp.lt.u32 %p1, %r2, %r3;\n  @%p1 bra $L;\n"
     assert weave(_TEXT.replace(loads, looped), buffer=SymbolBuffer()).code["k"]["1"]["repeats"] == 1
+    added = looped.replace("ld.global.f32 %f1, [%rd3]", "atom.global.add.f32 %f1, [%rd3], %f1").replace(
+        "ld.global.f32 %f2, [%rd3+4]", "atom.global.add.f32 %f2, [%rd3+4], %f2"
+    )
+    atomics = weave(_TEXT.replace(loads, added), buffer=SymbolBuffer()).code["k"]["1"]
+    assert (atomics["atomics"], atomics["loops"], "repeats" in atomics) == (2, 1, False)
     outer = _TEXT.replace("  // @warplens B load", "$L:\n  // @warplens B load").replace(
         "  // @warplens E load", "  // @warplens E load\n  setp.lt.u32 %p1, %r2, %r3;\n  @%p1 bra $L;"
     )

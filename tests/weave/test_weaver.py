@@ -151,8 +151,9 @@ ROW = (
 )
 
 
-def test_records_of_one_clock_read_go_out_in_one_store() -> None:
-    paired, single = (weave(ROW, how=Weaving(store="late", pair=pair)) for pair in (True, False))
+@pytest.mark.parametrize("full", ["stop", "ring"])
+def test_records_of_one_clock_read_go_out_in_one_store(full: str) -> None:
+    paired, single = (weave(ROW, how=Weaving(full=full, store="late", pair=pair)) for pair in (True, False))
     assert single.text.count("st.global.v2.b32") - paired.text.count("st.global.v2.b32") == 2 * 2
     assert paired.text.count("st.global.v4.b32") - single.text.count("st.global.v4.b32") == 2
     seen = [launch(woven, "row", 1, 32, ["BUFFER"])[0] for woven in (paired, single)]
@@ -305,6 +306,19 @@ def test_a_ring_keeps_the_latest() -> None:
     whole = expected(0, 0, 60, early=False)
     assert header["written"] == len(whole) + 1
     assert [record[:4] for record in records] == whole[-32:]
+
+
+def test_a_ring_keeps_the_latest_of_records_that_share_a_store() -> None:
+    """Wherever the ring begins again, in a block of marks or between two."""
+    woven = weave(EVEN, how=Weaving(full="ring", store="end"))
+    assert woven.text.count("st.global.v4.b32") > 3
+    for steps in range(12):
+        names = ["all", "first"] + ["load", "load", "dot", "copy", "copy", "dot"] * steps + ["all", "last"]
+        ((header, records),) = launch(woven, "even", 1, 32, [steps, "BUFFER"], slots=32)[0]
+        assert header["written"] == len(names)
+        assert [record[1] for record in records] == names[-32:]
+        clocks = [(record[4] - int(header["start_clock"])) % 2**32 for record in records]
+        assert clocks == sorted(clocks)
 
 
 DIES = HEAD + """\

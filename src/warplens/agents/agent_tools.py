@@ -17,6 +17,7 @@ from warplens.analyse.diff import diff
 from warplens.analyse.evidence_packet import LEAST_BUDGET, evidence_packet, tokens
 from warplens.analyse.findings import findings
 from warplens.analyse.kernel_variants import kernel_variants
+from warplens.analyse.line_times import last_line, parse
 from warplens.analyse.resample import Interval
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.source_files import find_source
@@ -130,15 +131,15 @@ class Tools:
         place = places.get(region) or meta.locations.get(region)
         if place is None:
             raise WarplensError(f"{trace} has no line of region {region!r}{did_you_mean(region, meta.locations)}")
-        file, _, number = place.rpartition(":")
+        file, at = parse(place) or ("", 0)
         found = find_source(
             file, [folder for folder in (self.workspace.root, self.workspace.run_in) if folder], meta.source_hashes
         )
-        if found is None or not number.isdecimal():
+        if found is None or not at:
             raise WarplensError(f"the source of {region!r} is {place}, which is not in the opened folder")
-        at, around = int(number), max(1, min(lines, 60))
-        first = max(at - around, 1)
-        text = [f"{first + i:5d}  {line}" for i, line in enumerate(found.lines[first - 1 : at + around])]
+        around = max(1, min(lines, 60))
+        first, last = max(at - around, 1), last_line(region, at) + around
+        text = [f"{first + i:5d}  {line}" for i, line in enumerate(found.lines[first - 1 : last])]
         return {
             "region": region, "line": place, "changed_since_recorded": found.changed,
             "source": shortened(text, 200),

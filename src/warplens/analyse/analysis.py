@@ -69,7 +69,7 @@ class Answers:
     @cached_property
     def job(self) -> JobCollectives:
         """The collectives of a job of several ranks."""
-        return JobCollectives(self.trace, self.collectives)
+        return JobCollectives.of(self.trace, self.collectives)
 
     @property
     def lives(self) -> Lifetimes:

@@ -27,7 +27,8 @@ class CodeCounts:
     warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
     indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
     waits for an mbarrier or for asynchronous copies. `moved_bytes` are the bytes that a warp loads, stores and copies
-    to or from global memory in one instance; `repeats` says that some of them are in a loop inside the region.
+    to or from global memory in one instance; `repeats` says that some of them are in a loop inside the region, `loops`
+    that any access, barrier or atomic is.
     """
 
     instructions: float = 0
@@ -51,6 +52,7 @@ class CodeCounts:
     waits: float = 0
     moved_bytes: float = 0
     repeats: float = 0
+    loops: float = 0
 
     @classmethod
     def of(cls, counts: Mapping[str, float]) -> CodeCounts:

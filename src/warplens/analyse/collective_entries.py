@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
+from warplens.analyse.job_launches import JobLaunches
 from warplens.analyse.lifetimes import Int, LaunchLifetime, Lifetimes
 from warplens.errors import UsageError
 from warplens.trace.model import Trace
@@ -50,18 +51,22 @@ class RankWindow:
 
 
 class JobCollectives:
-    """The collectives of a trace in the order in which they completed.
+    """The collectives of a job in the order in which they completed.
 
     `kernels_like` is a regular expression for kernels that are collectives, besides `COLLECTIVE_KERNELS`.
     """
 
-    def __init__(self, trace: Trace, kernels_like: str | None = None) -> None:
-        self.trace, self.lives, self.clocks = trace, Lifetimes.of(trace), RankClocks.of(trace.meta)
+    def __init__(self, launches: JobLaunches, clocks: RankClocks, kernels_like: str | None = None) -> None:
+        self.launches, self.clocks = launches, clocks
         self._times: dict[int, tuple[list[str], Int, Int, Int]] = {}
         try:
             self._kernels = re.compile(f"{COLLECTIVE_KERNELS}|{kernels_like}" if kernels_like else COLLECTIVE_KERNELS)
         except re.error as error:
             raise UsageError(f"{kernels_like!r} is not a regular expression: {error}") from None
+
+    @classmethod
+    def of(cls, trace: Trace, kernels_like: str | None = None) -> JobCollectives:
+        return cls(JobLaunches.of(Lifetimes.of(trace)), RankClocks.of(trace.meta), kernels_like)
 
     @cached_property
     def all(self) -> list[Collective]:
@@ -90,8 +95,8 @@ class JobCollectives:
     def _launches(self) -> list[Collective]:
         """Collectives that are launches of kernels: the n-th launch on one rank belongs to the n-th on the others."""
         found = []
-        for kernel in filter(self.is_collective, self.lives.kernels):
-            for number, launches in enumerate(matching_launches(self.lives, kernel)):
+        for kernel in filter(self.is_collective, self.launches.kernels):
+            for number, launches in enumerate(matching_launches(self.launches, kernel)):
                 entered = {one.rank: one.begin_ns for one in launches}
                 found.append(Collective(kernel, number, entered, {one.rank: one.end_ns for one in launches}))
         return found
@@ -119,22 +124,22 @@ class JobCollectives:
     def _times_of(self, rank: int) -> tuple[list[str], Int, Int, Int]:
         """The names of kernels, and of each launch of a rank that is no collective: its kernel, begin and end."""
         if rank not in self._times:
-            kernels = list(self.lives.kernels)
-            mine = [one for one in self.lives.launches if one.rank == rank and not self.is_collective(one.kernel)]
+            kernels = list(self.launches.kernels)
+            mine = [one for one in self.launches.launches if one.rank == rank and not self.is_collective(one.kernel)]
             columns = [(kernels.index(one.kernel), one.begin_ns, one.end_ns) for one in mine]
             code, begin, end = np.array(columns, np.int64).reshape(-1, 3).T
             self._times[rank] = kernels, code, begin, end
         return self._times[rank]
 
 
-def matching_launches(lives: Lifetimes, kernel: str) -> list[Sequence[LaunchLifetime]]:
-    """The launches of a kernel on several ranks that belong together: the first of each rank, the second, and so on."""
+def matching_launches(job: JobLaunches, kernel: str) -> list[Sequence[LaunchLifetime]]:
+    """The launches of a kernel on several ranks that belong together: the first of each rank, the second, and so on. A
+    rank that was killed has fewer than the others."""
     by_rank: dict[int, list[LaunchLifetime]] = {}
-    for at in lives.kernels[kernel].tolist():
-        by_rank.setdefault(lives.launches[at].rank, []).append(lives.launches[at])
-    if len(by_rank) < 2:
-        return []
-    return [tuple(some) for some in zip(*by_rank.values(), strict=False)]
+    for at in job.kernels[kernel]:
+        by_rank.setdefault(job.launches[at].rank, []).append(job.launches[at])
+    together = (tuple(filter(None, some)) for some in zip_longest(*by_rank.values()))
+    return [some for some in together if len(some) > 1]
 
 
 def _left(one: Collective, rank: int) -> int:

@@ -13,21 +13,9 @@ from warplens.analyse.analysis import Analysis, Answers
 from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.devices import find_peak
 from warplens.analyse.duration_shapes import MODES
-from warplens.analyse.finding import (
-    MEDIUM,
-    NO_GAIN,
-    REFUTED,
-    SUPPORTED,
-    UNDECIDED,
-    Finding,
-    Gain,
-    Number,
-    Spread,
-    spread,
-)
+from warplens.analyse.finding import Gain, Number, Spread, spread
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.lifetimes import Float, Int, Lifetimes
-from warplens.analyse.line_times import parse
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
@@ -38,16 +26,20 @@ from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import ROLES
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
+from warplens.analyse.variant_verdicts import VariantVerdicts
 from warplens.analyse.wait_classes import WaitClass, wait_class
 from warplens.record.capture import SAMPLED
-from warplens.trace.schema import LIFE, LaunchInfo
+from warplens.trace.schema import LaunchInfo
 
 T = TypeVar("T")
 _MOST_UNMARKED = 0.55
 _SHOWN = 0.5
+_CACHE_OVER_MEMORY = 1.4
+"""How much faster than the memory the L2 cache is."""
+_MOSTLY_MEMORY = 0.6
 
 
-class Evidence:
+class Evidence(VariantVerdicts):
     """One variant of a kernel: `label` in `answers.trace`, with what is `given` beyond the trace."""
 
     def __init__(self, answers: Answers, label: str, given: KnownFacts) -> None:
@@ -257,6 +249,16 @@ class Evidence:
         moved_bytes = self._per_launch({name: one.moved_bytes for name, one in moved.items()})
         return moved_bytes / self._plain_ns / peak.bandwidth
 
+    @cached_property
+    def most_gain(self) -> float:
+        """The largest gain that leaves time to move what the code requests, through a cache that is not much faster
+        than the memory. Code that requests much more may get it from the cache of its SM."""
+        return 1 - min(self.memory_reached or 0.0, _MOSTLY_MEMORY) / _CACHE_OVER_MEMORY
+
+    def gain(self, least: float, most: float | None = None, roof: float = 1.0) -> Gain:
+        """The interval around an estimate (see `Gain.around`) that also leaves time for the memory."""
+        return Gain.around(least, most, min(roof, self.most_gain))
+
     @property
     def _plain_ns(self) -> float:
         return self.kernel_ns * (1 - (self.cost or 0.0))
@@ -272,7 +274,9 @@ class Evidence:
     @cached_property
     def blocks_per_recorded(self) -> float:
         """How many blocks ran for each one that was recorded: 1 unless blocks were sampled."""
-        ran = sum(len(self.lives.all_blocks_of(at).number) for at in self.launches)
+        ran = sum(
+            len(self.lives.all_blocks_of(at).number) * self.lives.launches[at].blocks_per_known for at in self.launches
+        )
         parts = [self.lives.blocks_of(at) for at in self.launches]
         return float(ran / max(sum(part.stop - part.start for part in parts), 1))
 
@@ -290,13 +294,6 @@ class Evidence:
     def named(self, region: str) -> str:
         """A region in a sentence; the code outside all regions has no name."""
         return f"`{region}`" if region else "the code outside all regions"
-
-    def line(self, region: str) -> str:
-        """The source location of a region, with a remark if the file has changed since."""
-        where = self.locations.get(region, "")
-        place = parse(where)
-        text = self.source(place[0]) if place else None
-        return f"{where} (the file has changed since)" if text and text.changed else where
 
     def source(self, file: str) -> SourceText | None:
         return self.answers.source(file)
@@ -318,46 +315,3 @@ class Evidence:
         if code is not None and not all(region in one.role.regions for one in self.of(ROLES).roles):
             code = replace(code, barriers=0)
         return wait_class(region, code)
-
-    # --- verdicts
-
-    def supported(
-        self, kind: str, what: str, advice: str, gain: Gain, confidence: str = MEDIUM, **more: Any
-    ) -> Finding:
-        """A finding that the evidence supports."""
-        return self._finding(SUPPORTED, kind, what, advice, gain, confidence, **more)
-
-    def undecided(self, kind: str, what: str, record: str, gain: Gain = NO_GAIN, **more: Any) -> Finding:
-        """A hypothesis that the trace cannot decide; `record` says what would."""
-        return self._finding(UNDECIDED, kind, what, record, gain, MEDIUM, **more)
-
-    def refuted(self, kind: str, why: str) -> Finding:
-        """A hypothesis that the evidence speaks against."""
-        return self._finding(REFUTED, kind, why, "", NO_GAIN, MEDIUM)
-
-    def _finding(
-        self,
-        verdict: str,
-        kind: str,
-        what: str,
-        advice: str,
-        gain: Gain,
-        confidence: str,
-        evidence: Mapping[str, Number] | None = None,
-        region: str = "",
-        **more: Any,
-    ) -> Finding:
-        shown = "" if region == LIFE else region
-        return Finding(
-            kind=kind,
-            what=what,
-            advice=advice,
-            kernel=self.label,
-            gain=gain,
-            verdict=verdict,
-            confidence=confidence,
-            region=shown,
-            line=self.line(shown) if shown else "",
-            evidence={**(evidence or {}), **self.common},
-            **more,
-        )

@@ -69,7 +69,7 @@ def evidence_packet(trace: Trace, found: Findings, *, file: str = "", budget: in
 def _environment(trace: Trace) -> Document:
     devices = [
         {name: one[name] for name in ("name", "sm_count", "capability", "driver") if one.get(name)}
-        for one in trace.meta.devices.values()
+        for one in trace.meta.distinct_devices
     ]
     return {"devices": devices, "producer": trace.meta.producer, "clock": time_line(trace) or clock_line(trace)}
 

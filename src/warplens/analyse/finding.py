@@ -17,6 +17,19 @@ MINOR = 0.08
 """An expected gain below this is hardly worth the work."""
 
 
+_FALLS_SHORT, _EXCEEDS = 0.3, 2.5
+"""How the odds of a measured gain compare with those of the estimate, at least and at most: in most of the kernels of
+docs/results/answers.md, which also says how the intervals do on kernels that these numbers were not chosen with."""
+_TWO_ESTIMATES = 0.5
+_APART = 0.05
+
+
+def _odds_times(share: float, factor: float) -> float:
+    """The share whose odds are `factor` times those of `share`."""
+    one = min(max(share, 0.0), 1.0)
+    return factor * one / (1 - one + factor * one)
+
+
 class Gain(NamedTuple):
     """The share of the kernel's time that is saved if the cause is removed, as an interval."""
 
@@ -32,6 +45,20 @@ class Gain(NamedTuple):
         """An interval inside [0, 1] whose ends are in order."""
         top = min(max(float(high), 0.0), 1.0)
         return cls(min(max(float(low), 0.0), top), top)
+
+    @classmethod
+    def around(cls, least: float, most: float | None = None, roof: float = 1.0) -> Gain:
+        """The interval around an estimate, or around the least and the largest of several, that ends below `roof`.
+
+        A repair brings less than the removal of its cause would, and an estimate may be wrong either way; the odds of
+        the time that is saved err by about the same factor whether that is little or much. Two estimates that differ
+        already say part of that.
+        """
+        top = min(least if most is None else max(most, least), roof)
+        bottom = min(least, top)
+        part = _TWO_ESTIMATES if top - bottom > _APART else 1.0
+        low, high = _odds_times(bottom, _FALLS_SHORT**part), _odds_times(top, _EXCEEDS**part)
+        return cls.between(min(low, bottom - _APART), min(max(high, top + _APART / 2), roof))
 
 
 NO_GAIN = Gain(0.0, 0.0)

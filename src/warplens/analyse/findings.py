@@ -37,6 +37,7 @@ from warplens.analyse.row_pass import pass_over
 from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
+from warplens.analyse.variant_verdicts import VariantVerdicts
 from warplens.analyse.waves import WAVES
 from warplens.trace.model import Trace
 from warplens.wording import percent
@@ -121,9 +122,9 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
             continue  # its times end at the last records, so they say nothing about its speed
         evidence = Evidence(answers, label, given or KnownFacts())
         share = sum(lives.launches[at].duration_ns for at in launches.tolist()) / total
-        judged += [_sized(one, evidence, share) for one in _judge(evidence)]
+        judged += [sized(one, evidence.kernel_ns, share) for one in _judge(evidence)]
     pure = region_purity(answers.trace)
-    judged = [_with_caution(one, pure) for one in judged]
+    judged = [with_caution(one, pure) for one in judged]
     stalls = [*(given or KnownFacts()).counters, *sampled_stalls(answers.trace).regions]
     judged = [_with_stalls(one, stalls) for one in judged]
     supported = [one for one in judged if one.verdict == SUPPORTED]
@@ -138,9 +139,9 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
     )
 
 
-def _with_caution(one: Finding, pure: Mapping[tuple[str, str], RegionPurity]) -> Finding:
+def with_caution(one: Finding, pure: Mapping[tuple[str, str], RegionPurity]) -> Finding:
     """A finding about a region, with what the machine code holds between its marks; so are its consequences."""
-    below = tuple(_with_caution(each, pure) for each in one.consequences)
+    below = tuple(with_caution(each, pure) for each in one.consequences)
     found = next((each for (kernel, region), each in pure.items() if one.is_about(kernel, region)), None)
     if found is None:
         return replace(one, consequences=below) if below else one
@@ -186,16 +187,20 @@ def _checked(evidence: Evidence, cause: str) -> Finding:
         one = replace(one, gain=Gain.between(0.0, min(one.gain.high, room)))
     if hypothesis.about_region:
         one = _measured(evidence, one)
-    if one.verdict == SUPPORTED and one.gain.high < _MIN_GAIN:
-        return evidence.refuted(cause, one.what)
+    if one.verdict == SUPPORTED and hypothesis.about_grid and not evidence.of(WAVES).complete:
+        one = replace(one, withheld=one.withheld or _MISSING_BLOCKS)
+    error_ns = 0.0 if hypothesis.between_ranks else placement_error(evidence.trace)
+    return reliable(one, evidence, evidence.kernel_ns, error_ns, evidence.cost)
+
+
+def reliable(one: Finding, verdicts: VariantVerdicts, kernel_ns: float, error_ns: float, cost: float | None) -> Finding:
+    """A verdict, refuted if the gain is not worth a finding, or withheld if the clock or the cost of profiling speaks
+    against it."""
     if one.verdict != SUPPORTED:
         return one
-    if one.withheld:
-        return one
-    if hypothesis.about_grid and not evidence.of(WAVES).complete:
-        return replace(one, withheld=_MISSING_BLOCKS)
-    reason = too_small(one.gain.high, evidence.kernel_ns, placement_error(evidence.trace), evidence.cost)
-    return replace(one, withheld=reason)
+    if one.gain.high < _MIN_GAIN:
+        return verdicts.refuted(one.kind, one.what)
+    return one if one.withheld else replace(one, withheld=too_small(one.gain.high, kernel_ns, error_ns, cost))
 
 
 def _measured(evidence: Evidence, one: Finding) -> Finding:
@@ -297,9 +302,8 @@ def _host_time(evidence: Evidence) -> Finding:
     )
 
 
-def _sized(one: Finding, evidence: Evidence, share: float) -> Finding:
+def sized(one: Finding, ns: float, share: float) -> Finding:
     """Add the gain per launch in ns, and the share of the trace's time that the variant has."""
-    ns = evidence.kernel_ns
-    below = tuple(_sized(each, evidence, share) for each in one.consequences)
+    below = tuple(sized(each, ns, share) for each in one.consequences)
     gain_ns = Gain(one.gain.low * ns, one.gain.high * ns)
     return replace(one, gain_ns=gain_ns, kernel_share=share, consequences=below)

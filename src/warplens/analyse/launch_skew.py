@@ -31,8 +31,8 @@ class LaunchSkew:
 def launch_skew(job: JobCollectives) -> PerKernel[LaunchSkew]:
     """The skew of every kernel that several ranks launched."""
     found = {}
-    for kernel in job.lives.kernels:
-        together = matching_launches(job.lives, kernel)
+    for kernel in job.launches.kernels:
+        together = matching_launches(job.launches, kernel)
         if not together:
             continue
         first = [min(some, key=lambda one: one.begin_ns) for some in together]

@@ -54,6 +54,11 @@ class LaunchLifetime:
         return self.grid_blocks == 0 or self.known_blocks >= self.grid_blocks
 
     @property
+    def blocks_per_known(self) -> float:
+        """How many blocks the grid has for each one that the trace knows of."""
+        return 1.0 if self.complete else self.grid_blocks / max(self.known_blocks, 1)
+
+    @property
     def recorded(self) -> bool:
         """Whether every block of the grid left records."""
         return self.grid_blocks == 0 or self.blocks >= self.grid_blocks
@@ -273,7 +278,7 @@ class Lifetimes:
             info = infos.get((int(keys[0][i]), int(keys[2][i])))
             first, last = (info.begin_ns, info.end_ns) if info else (0, 0)
             known = bool(info and last > first)
-            listed = self.trace.meta.devices.get(str(int(keys[1][i])), {})
+            listed = self.trace.meta.device(int(keys[0][i]), int(keys[1][i]))
             out.append(
                 LaunchLifetime(
                     number=int(keys[2][i]),

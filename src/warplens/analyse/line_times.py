@@ -12,6 +12,8 @@ from warplens.trace.model import Trace
 
 _LOCATION = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?::\d+)?$")
 
+_LINES = re.compile(r":(\d+)-(\d+)$")
+
 
 @dataclass(frozen=True)
 class LineTime:
@@ -40,6 +42,12 @@ def line_times(trace: Trace, stats: Statistics | None = None) -> list[LineTime]:
         LineTime(file, line, tuple(names), cycles, share)
         for (file, line), (names, cycles, share) in sorted(found.items())
     ]
+
+
+def last_line(region: str, first: int) -> int:
+    """The last line of a region that begins on the line `first`, if its name has one: 63 of `work attn.py:57-63`."""
+    lines = _LINES.search(region)
+    return max(first, int(lines[2])) if lines and int(lines[1]) == first else first
 
 
 def parse(location: str) -> tuple[str, int] | None:

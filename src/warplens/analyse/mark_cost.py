@@ -102,7 +102,7 @@ def _number(value: Any) -> int | None:
 
 
 def _blocks(trace: Trace, info: Any, registers: int | None, *, marked: bool) -> int | None:
-    device = trace.meta.devices.get(str(info.device), {})
+    device = trace.meta.device(info.rank, info.device)
     limits = SM_LIMITS.get(str(device.get("capability", "")))
     if limits is None or not registers:
         return None

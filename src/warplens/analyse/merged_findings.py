@@ -1,7 +1,8 @@
 """The findings of a dataset from those of its pieces, each of which holds whole launches of one rank.
 
 What a kernel loses inside its launches is judged in each piece with its timeline. A cause that some pieces show and
-others do not has its gain weighted by the kernel's time in all of them, and says in which ranks it was found.
+others do not has its gain weighted by the kernel's time in all of them, and says in which ranks it was found. Late
+ranks are judged over all pieces (`analyse/job_findings.py`).
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ def judge_piece(trace: Trace, waits: str | None, given: KnownFacts) -> list[Judg
     return pieces
 
 
-def merge_findings(pieces: Sequence[JudgedPiece], labels: Mapping[Launch, str]) -> Findings:
-    """The findings of all pieces; `labels` are those of the variants in the whole dataset."""
+def merge_findings(
+    pieces: Sequence[JudgedPiece], labels: Mapping[Launch, str], between_ranks: Mapping[str, Finding]
+) -> Findings:
+    """The findings of all pieces; `labels` are those of the variants in the whole dataset, and `between_ranks` has the
+    verdict on late ranks for each of these."""
     variants: dict[str, list[JudgedPiece]] = {}
     for piece in pieces:
         variants.setdefault(labels[piece.launch], []).append(piece)
     total = sum(piece.ns for piece in pieces) or 1.0
-    merged = [one for label, mine in variants.items() for one in _of_variant(label, mine, total)]
+    merged = [
+        one for label, mine in variants.items() for one in _of_variant(label, mine, total, between_ranks.get(label))
+    ]
     supported = [one for one in merged if one.verdict == SUPPORTED and not one.withheld]
     return Findings(
         tuple(sorted(supported, key=lambda one: (not one.urgent, -one.rank))),
@@ -59,15 +65,19 @@ def merge_findings(pieces: Sequence[JudgedPiece], labels: Mapping[Launch, str]) 
     )
 
 
-def _of_variant(label: str, pieces: Sequence[JudgedPiece], total: float) -> list[Finding]:
+def _of_variant(
+    label: str, pieces: Sequence[JudgedPiece], total: float, between_ranks: Finding | None
+) -> list[Finding]:
     """One finding for each kind, with the kind's most telling verdict: supported, undecided, withheld, refuted."""
     kinds: dict[str, list[tuple[JudgedPiece, Finding]]] = {}
     for piece in pieces:
         for one in piece.findings:
+            if between_ranks is not None and one.kind == between_ranks.kind:
+                continue  # a piece knows only its own rank
             kinds.setdefault(one.kind, []).append((piece, one))
     time = sum(piece.ns for piece in pieces)
     ranks = {piece.rank for piece in pieces}
-    found = []
+    found = [] if between_ranks is None else [between_ranks]
     for judged in kinds.values():
         verdict = min((_standing(one) for _, one in judged))
         mine = [(piece, one) for piece, one in judged if _standing(one) == verdict]
@@ -93,6 +103,7 @@ def _standing(one: Finding) -> int:
 
 def _with_ranks(one: Finding, there: set[int], ranks: set[int]) -> Finding:
     """The finding with the ranks that show it."""
-    where = "every rank" if there == ranks else f"rank {number_ranges(sorted(there))}"
+    named = f"{'rank' if len(there) == 1 else 'ranks'} {number_ranges(there)}"
+    where = "every rank" if there == ranks else named
     what = f"{one.what} Seen in {len(there)} of {plural(len(ranks), 'rank')}: {where}."
     return replace(one, what=what, evidence={**one.evidence, "ranks": len(there), "of_ranks": len(ranks)})

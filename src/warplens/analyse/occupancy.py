@@ -79,7 +79,7 @@ def _curve(lives: Lifetimes, at: int) -> np.ndarray[tuple[int], np.dtype[np.floa
 def _known(lives: Lifetimes, at: int) -> tuple[int, Occupancy | None]:
     """The warps that an SM of the device holds, and the theoretical occupancy where the launch says what it needs."""
     info = lives.launches[at].info
-    device = lives.trace.meta.devices.get(str(info.device if info else 0), {})
+    device = lives.trace.meta.device(info.rank, info.device) if info else {}
     capability = str(device.get("capability", ""))
     if capability not in SM_LIMITS:
         return 0, None

@@ -69,9 +69,10 @@ def _used(lives: Lifetimes, at: int) -> int:
 
 
 def _unrecorded(lives: Lifetimes, launches: list[int]) -> float:
-    """Blocks that were not recorded held warps too, in proportion to their lifetimes."""
+    """Blocks that were not recorded held warps too, in proportion to their lifetimes, or as long as the others."""
     recorded = sum(
         float((lives.blocks.end_ns[of] - lives.blocks.begin_ns[of]).sum()) for of in map(lives.blocks_of, launches)
     )
-    whole = sum(float((part.end - part.begin).sum()) for part in map(lives.all_blocks_of, launches))
+    parts = [(lives.all_blocks_of(at), lives.launches[at].blocks_per_known) for at in launches]
+    whole = sum(float((part.end - part.begin).sum()) * more for part, more in parts)
     return whole / recorded if recorded else 1.0

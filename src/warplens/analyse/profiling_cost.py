@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,19 @@ def profiling_cost(trace: Trace, name: str, launches: Sequence[LaunchInfo] = ())
     """
     lives = Lifetimes.of(trace)
     infos = list(launches) or [info for at in lives.launches_of(name) if (info := lives.launches[at].info)]
-    costs = [*(info.cost for info in infos), trace.meta.cost]
+
+    def spans() -> int:
+        wanted = {(info.rank, info.launch) for info in infos}
+        numbers = [at for at, one in enumerate(lives.launches) if (one.rank, one.number) in wanted]
+        return int(lives.cells.count[np.isin(lives.launch, numbers)[lives.cells.track]].sum())
+
+    return cost_of_launches(infos, trace.meta.cost, spans)
+
+
+def cost_of_launches(infos: Sequence[LaunchInfo], common: Mapping[str, Any], spans: Callable[[], int]) -> float | None:
+    """The same of given launches; `common` is the cost that the trace states, and `spans` counts those of the
+    launches."""
+    costs = [*(info.cost for info in infos), common]
     keys = (SLOWDOWN_MEASURED, SLOWDOWN)
     measured = next((found for key in keys if (found := [float(cost[key]) for cost in costs if key in cost])), None)
     if measured:
@@ -32,9 +45,5 @@ def profiling_cost(trace: Trace, name: str, launches: Sequence[LaunchInfo] = ())
     lived = sum(info.busy_cycles for info in known)
     if not lived or len(known) < len(infos):
         return None
-    wanted = {(info.rank, info.launch) for info in infos}
-    numbers = [at for at, one in enumerate(lives.launches) if (one.rank, one.number) in wanted]
-    cells = lives.cells
-    records = 2 * int(cells.count[np.isin(lives.launch, numbers)[cells.track]].sum())
     cost = known[0].cost
-    return min(records * float(cost.get(ALONE_CYCLES, cost[RECORD_CYCLES])) / lived, 1.0)
+    return min(2 * spans() * float(cost.get(ALONE_CYCLES, cost[RECORD_CYCLES])) / lived, 1.0)

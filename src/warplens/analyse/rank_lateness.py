@@ -14,7 +14,8 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, Answers, AnswerTable
 from warplens.analyse.collective_entries import Collective, JobCollectives
-from warplens.analyse.lifetimes import Float, Lifetimes
+from warplens.analyse.job_launches import JobLaunches
+from warplens.analyse.lifetimes import Float
 from warplens.analyse.per_kernel import PerKernel
 from warplens.wording import duration, percent, plural
 
@@ -95,7 +96,7 @@ class RankLateness:
 
 def rank_lateness(job: JobCollectives) -> RankLateness | None:
     """The lateness of the ranks of a trace; None if it has one rank only."""
-    ranks = {launch.rank for launch in job.lives.launches} | set(job.clocks.ranks)
+    ranks = {launch.rank for launch in job.launches.launches} | set(job.clocks.ranks)
     if len(ranks) < 2:
         return None
     places = {rank: at for at, rank in enumerate(job.clocks.ranks)}
@@ -185,7 +186,7 @@ def _cause(job: JobCollectives, late: Sequence[tuple[Collective, LateEntry]]) ->
     if not kernel or extra[kernel] < _CAUSE_SHARE * max(longer, 1):
         return known
     region, region_ns, executions = _region(
-        job.lives, kernel, late[0][1].rank, {theirs.rank for _, theirs, *_ in pairs}
+        job.launches, kernel, late[0][1].rank, {theirs.rank for _, theirs, *_ in pairs}
     )
     return replace(
         known,
@@ -198,31 +199,17 @@ def _cause(job: JobCollectives, late: Sequence[tuple[Collective, LateEntry]]) ->
     )
 
 
-def _region(lives: Lifetimes, kernel: str, rank: int, others: set[int]) -> tuple[str, float, tuple[float, float]]:
+def _region(job: JobLaunches, kernel: str, rank: int, others: set[int]) -> tuple[str, float, tuple[float, float]]:
     """The region in which the warps of a kernel spend more time on one rank than on others, how much more per launch,
     and how often a warp executes it on both; no region if it is none in particular."""
-    mine, theirs = _per_warp(lives, kernel, {rank}), _per_warp(lives, kernel, others)
+    mine, theirs = job.per_warp(kernel, {rank}), job.per_warp(kernel, others)
     if mine is None or theirs is None:
         return "", 0.0, (0.0, 0.0)
-    extra = mine[0] - theirs[0]
-    at = int(extra.argmax())
-    if extra[at] <= 0 or extra[at] < _REGION_SHARE * (mine[2] - theirs[2]):
+    extra = {region: ns - theirs.region_ns.get(region, 0.0) for region, ns in mine.region_ns.items()}
+    region = max(extra, key=lambda name: extra[name], default="")
+    if not region or extra[region] <= 0 or extra[region] < _REGION_SHARE * (mine.ns - theirs.ns):
         return "", 0.0, (0.0, 0.0)
-    return lives.regions[at], float(extra[at]), (float(mine[1][at]), float(theirs[1][at]))
-
-
-def _per_warp(lives: Lifetimes, kernel: str, ranks: set[int]) -> tuple[Float, Float, float] | None:
-    """Means over the warps of a kernel on some ranks: ns and executions of each region, and lifetime in ns."""
-    launches = [at for at in lives.kernels[kernel].tolist() if lives.launches[at].rank in ranks]
-    chosen = np.isin(lives.launch, launches)
-    tracks = np.flatnonzero(chosen)
-    if not len(tracks):
-        return None
-    cells, many = lives.cells, len(lives.regions)
-    per_ns = lives.cycles_per_ns or 1.0
-    spent = cells.by_region(cells.own, chosen, many) / per_ns / len(tracks)
-    runs = cells.by_region(cells.count, chosen, many) / len(tracks)
-    return spent, runs, float((lives.finish_ns - lives.begin_ns)[tracks].mean())
+    return region, extra[region], (mine.executions[region], theirs.executions.get(region, 0.0))
 
 
 def cause_text(cause: LatenessCause | None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warplens.record.capture import MACHINE_CODE
 from warplens.sass.verified_regions import KernelVerification
+from warplens.weave.code_between import is_between
 from warplens.wording import percent
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class RegionPurity:
     def caution(self) -> str:
         """A sentence for whoever reads the region's time; empty if the machine code is what was marked."""
         if self.flag:
-            return f"`{self.region}` did not time what it marks: {self.flag}."
+            timed = "what its lines do" if is_between(self.region) else "what it marks"
+            return f"`{self.region}` did not time {timed}: {self.flag}."
         if self.purity < NOTABLE:
             return f"Only {percent(self.purity)} of the instructions between the marks of `{self.region}` belong to it."
         return ""

@@ -8,6 +8,7 @@ from enum import Enum
 
 from warplens.analyse.code_counts import CodeCounts
 from warplens.errors import UsageError
+from warplens.weave.code_between import is_between
 
 _LOCATION = re.compile(r"\s+\S+:\d+.*$")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -77,6 +78,5 @@ def _purpose(name: str, code: CodeCounts | None) -> Purpose:
     if code is not None and code.only_waits:
         return Purpose.WAIT
     found = purpose_of(name)
-    if found is not Purpose.OTHER or code is None:
-        return found
-    return Purpose.MEMORY if code.moves_memory else Purpose.OTHER
+    says_nothing = found is Purpose.OTHER or is_between(name)
+    return Purpose.MEMORY if says_nothing and code is not None and code.moves_memory else found

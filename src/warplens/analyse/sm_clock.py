@@ -97,7 +97,7 @@ def sm_clock(trace: Trace) -> PerKernel[SmClock]:
 
 def _limit(lives: Lifetimes, kernel: str) -> float:
     info = lives.launches[int(lives.launches_of(kernel)[0])].info
-    device = lives.trace.meta.devices.get(str(info.device if info else 0), {})
+    device = lives.trace.meta.device(info.rank, info.device) if info else {}
     return float(device.get("clock_mhz", 0.0) or 0.0)
 
 

@@ -8,7 +8,7 @@ from warplens.analyse.rank_hangs import job_lines
 from warplens.record.capture import FULL
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
-from warplens.wording import duration, plural
+from warplens.wording import duration, number_ranges, plural
 
 HOST_TIME = "times are those of the CPU (TRITON_INTERPRET, or a kernel that was emulated)"
 _SENTENCES = {
@@ -42,7 +42,7 @@ _NOUNS = {
 def warnings_of(trace: Trace) -> list[str]:
     """One line per problem that affects the numbers; empty for a clean trace."""
     losses = trace.meta.losses
-    lines = job_lines(trace)
+    lines = [*job_lines(trace), *_unfinished_ranks(trace)]
     if losses.records_lost:
         full = plural(losses.tracks_full, "warp")
         is_ring = any(info.extra.get(FULL) == "ring" for info in trace.meta.launches)
@@ -67,6 +67,14 @@ def warnings_of(trace: Trace) -> list[str]:
             "(wlt.anchor(), WL_ANCHOR(), wlc.anchor())"
         )
     return lines
+
+
+def _unfinished_ranks(trace: Trace) -> list[str]:
+    ranks = [rank for rank, clock in RankClocks.of(trace.meta).ranks.items() if not clock.ended]
+    if not ranks:
+        return []
+    who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {number_ranges(ranks)} have"
+    return [f"{who} not ended: killed, or still running; what is not in the last part is missing"]
 
 
 def time_line(trace: Trace) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import NamedTuple
 
 from warplens.errors import UsageError, did_you_mean
 
@@ -53,8 +54,7 @@ class LineRange:
         return f"{self.name}={self.file}:{self.first}-{self.last}"
 
 
-@dataclass(frozen=True)
-class RegionSite:
+class RegionSite(NamedTuple):
     """A place that a rule marks: the region's name, the class that found it, and its source location."""
 
     region: str
@@ -105,7 +105,7 @@ def region_name(what: str, file: str, line: int) -> str:
     `what` is load, store, atomic, copy issue, copy wait, store wait, mbarrier wait, spin wait, mma, mma issue, mma
     wait, reduce, scan, barrier, cluster barrier, mbarrier arrive, loop (one iteration), whole loop, body, line or work.
     """
-    return f"{what} {PurePath(file).name}:{line}" if line else what
+    return f"{what} {file.rpartition('/')[2]}:{line}" if line else what
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from warplens.analyse.per_kernel import plain
 from warplens.bench.benchmark_case import Case
+from warplens.bench.measurement_method import Method
 from warplens.bench.parameter_axes import Axis, replace_values
 from warplens.bench.results import Results, Sweep
 from warplens.errors import UsageError, did_you_mean
@@ -49,9 +50,12 @@ class Benchmark:
         `axes` replaces values, for example `{"seq_len": [1024, 2048], "head_dim": 128}`. `device` is cuda or cpu. The
         other arguments are settings of `warplens.bench.Method`, such as `timer="graph"` or `rel_dev=0.01`.
         """
-        from warplens.bench.benchmark_job import run
+        from warplens.bench.benchmark_job import BenchmarkJob
 
-        return run([self.choose(axes or {})], device=device, **method)
+        job = BenchmarkJob([self.choose(axes or {})], device=device, **method)
+        for _ in job:
+            pass
+        return job.results()
 
     def choose(self, chosen: Mapping[str, Any]) -> Benchmark:
         """Return this benchmark with other values of its parameters."""
@@ -93,8 +97,6 @@ def benchmark(
     Import torch inside the function rather than at the top of the file, so that `--list` and usage errors are fast and
     work on any machine.
     """
-    from warplens.bench.measurement_method import Method
-
     if device not in DEVICES:
         raise UsageError(f"unknown device {device!r}{did_you_mean(device, DEVICES)}")
     Method.named(**method)

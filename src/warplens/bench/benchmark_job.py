@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from warplens.analyse.roofline import Ceilings, ceilings
 from warplens.bench.backend import Backend
 from warplens.bench.benchmark_decorator import DEVICES, Benchmark
 from warplens.bench.case_measurement import CaseMeasurement
+from warplens.bench.cpu_backend import CpuBackend
+from warplens.bench.cuda_backend import CudaBackend
 from warplens.bench.machine_facts import machine_facts
 from warplens.bench.measurement_method import Method
 from warplens.bench.results import ResultRow, Results, with_speedups
@@ -19,24 +21,9 @@ from warplens.errors import UsageError, did_you_mean
 MeasuredCeilings = Mapping[str, float]
 
 
-def run(
-    benchmarks: Sequence[Benchmark],
-    *,
-    device: str | None = None,
-    measured: MeasuredCeilings | None = None,
-    on_row: Callable[[ResultRow], None] | None = None,
-    **method: Any,
-) -> Results:
-    """Measure every case of these benchmarks. `measured` are peaks from `warplens roofline --measure`."""
-    job = BenchmarkJob(benchmarks, device=device, measured=measured, **method)
-    for row in job:
-        if on_row is not None:
-            on_row(row)
-    return job.results()
-
-
 class BenchmarkJob:
-    """A run in progress: iterating measures the cases, and `results()` returns the rows measured so far."""
+    """A run in progress: iterating measures the cases, and `results()` returns the rows measured so far. `measured` are
+    peaks from `warplens roofline --measure`."""
 
     def __init__(
         self,
@@ -97,12 +84,8 @@ class BenchmarkJob:
 def open_backend(name: str) -> Backend:
     """Return the backend `cuda` or `cpu`; raise an error with a remedy if it is not available."""
     if name == "cpu":
-        from warplens.bench.cpu_backend import CpuBackend
-
         return CpuBackend()
     if name == "cuda":
-        from warplens.bench.cuda_backend import CudaBackend
-
         return CudaBackend()
     raise UsageError(f"unknown device {name!r}{did_you_mean(name, DEVICES)}")
 

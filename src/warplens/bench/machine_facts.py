@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import os
 import platform
 import shlex
 import subprocess
@@ -45,15 +44,15 @@ def command_line() -> str:
     return " ".join([name, *(shlex.quote(part) for part in rest)])
 
 
-def commit(folder: str | os.PathLike[str] = ".") -> str:
-    """Return the commit checked out in a folder, with `+` if files were modified; empty outside a repository."""
+def commit() -> str:
+    """Return the commit checked out in this folder, with `+` if files were modified; empty outside a repository."""
     try:
-        found = _git(folder, "rev-parse", "HEAD")
-        return found + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "") if found else ""
+        found = _git("rev-parse", "HEAD")
+        return found + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "") if found else ""
     except (OSError, subprocess.SubprocessError):
         return ""
 
 
-def _git(folder: str | os.PathLike[str], *words: str) -> str:
-    done = subprocess.run(["git", "-C", os.fspath(folder), *words], capture_output=True, text=True, timeout=10)
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10)
     return done.stdout.strip() if done.returncode == 0 else ""

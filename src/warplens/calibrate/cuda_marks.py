@@ -11,6 +11,7 @@ from warplens.decode import decode
 from warplens.driver.kernel_arguments import Shape, pack
 from warplens.driver.libcuda import Driver
 from warplens.errors import WarplensError
+from warplens.frontends.cuda import woven_build
 from warplens.frontends.cuda.module import Module
 from warplens.launch.direct import DeviceBuffer
 from warplens.options import Options
@@ -75,8 +76,6 @@ def measure(lib: Driver, arch: str, full: str) -> Calibration:
 
 def measure_woven(lib: Driver, arch: str, full: str) -> dict[str, Calibration]:
     """The same with its marks woven in, by where their stores are; empty where that cannot be."""
-    from warplens.frontends.cuda import woven_build
-
     options = Options(full=full, records_per_warp=2 * SLOTS * ROUNDS)
     module = _module(arch, woven=True)
     found: dict[str, Calibration] = {}

@@ -92,14 +92,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_error("warplens: interrupted")
         return 130
     except BrokenPipeError:
-        _discard_stdout()  # a closed pager is not a failure
+        _discard(sys.stdout)  # a closed pager is not a failure
         return 0
     except OSError as error:
         if _is_folder_gone():
             _print_error("warplens: the current folder was removed; change to one that exists")
             return 1
         if error.filename is None:  # writing to stdout failed
-            _discard_stdout()
+            _discard(sys.stdout)
         _print_error(f"warplens: {error.filename or 'standard output'}: {error.strerror or error}")
         return 1
     except MemoryError:
@@ -122,12 +122,8 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
-def _discard_stdout() -> None:
-    """Redirect stdout to /dev/null; otherwise Python fails again when it flushes stdout at exit."""
-    _discard(sys.stdout)
-
-
 def _discard(stream: TextIO) -> None:
+    """Redirect a stream to /dev/null; otherwise Python fails again when it flushes the stream at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except (OSError, ValueError):

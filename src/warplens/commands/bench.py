@@ -14,8 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from warplens.analyse.resample import Interval
+from warplens.bench.benchmark_file import load_benchmarks, select_benchmarks
 from warplens.bench.compare import THRESHOLD, Comparison, compare
 from warplens.bench.measurement_method import CACHES, QUICK, TIMERS
+from warplens.bench.parameter_options import apply_options, describe_parameters, split_file
 from warplens.bench.result_files import SUFFIXES, load_results
 from warplens.bench.result_tables import columns, heading, machine_line, method_line, remarks
 from warplens.bench.results import BROKEN, ResultRow, Results
@@ -47,7 +49,7 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
     metavar="FILE|FOLDER",
     help="Write the results to FILE (.json, .csv or .md; repeatable); with --plot, the folder for the plots.",
 )
-@click.option("--plot", "plotted", default=None, metavar="RESULTS", help="Plot a result file into the folder of -o.")
+@click.option("--plot", "plotted", metavar="RESULTS", help="Plot a result file into the folder of -o.")
 @click.option(
     "--format", "form", default="svg", show_default=True, metavar="svg|png|pdf", help="Image format of the plots."
 )
@@ -55,7 +57,6 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
     "--compare",
     "compared",
     nargs=2,
-    default=None,
     metavar="OLD NEW",
     help="Compare two result files; exit 3 on a regression.",
 )
@@ -68,35 +69,26 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
 )
 @click.option("--only", multiple=True, metavar="NAME", help="Run only this benchmark of FILE (repeatable).")
 @click.option("--list", "listed", is_flag=True, help="List the benchmarks of FILE and their parameters, then exit.")
-@click.option(
-    "--device", default=None, metavar="cuda|cpu", help="Device to run on.  [default: as declared in FILE, or cuda]"
-)
+@click.option("--device", metavar="cuda|cpu", help="Device to run on.  [default: as declared in FILE, or cuda]")
 @click.option(
     "--timer",
-    default=None,
     metavar="|".join(TIMERS[1:]),
     help="Time calls with CUDA events, CUDA graph replay or the host clock.  [default: events; clock on the CPU]",
 )
 @click.option(
     "--cache",
-    default=None,
     metavar="|".join(CACHES[1:]),
     help="Cache state before each call: L2 flushed, rotating inputs or warm.  [default: flush; warm on the CPU]",
 )
 @click.option(
     "--rel-dev",
-    default=None,
     metavar="PERCENT",
     help="Stop a case when the 95% confidence interval of its median is within this much.  [default: 0.5%]",
 )
-@click.option(
-    "--timeout", default=None, type=float, metavar="SECONDS", help="Maximum time to measure each case.  [default: 10]"
-)
-@click.option("--min-samples", default=None, type=int, metavar="N", help="Minimum number of calls.  [default: 30]")
-@click.option("--max-samples", default=None, type=int, metavar="N", help="Maximum number of calls.  [default: 5000]")
-@click.option(
-    "--warmup", default=None, type=float, metavar="SECONDS", help="Time to run untimed calls first.  [default: 0.05]"
-)
+@click.option("--timeout", type=float, metavar="SECONDS", help="Maximum time to measure each case.  [default: 10]")
+@click.option("--min-samples", type=int, metavar="N", help="Minimum number of calls.  [default: 30]")
+@click.option("--max-samples", type=int, metavar="N", help="Maximum number of calls.  [default: 5000]")
+@click.option("--warmup", type=float, metavar="SECONDS", help="Time to run untimed calls first.  [default: 0.05]")
 @click.option("--quick", is_flag=True, help="Measure less: --rel-dev 2%, at most 300 calls and 2 s per case.")
 @ceilings_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print the results as CSV.")
@@ -130,8 +122,6 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         else:
             _plot(given["plotted"], given["outputs"], given["form"], given["force"], given["as_json"])
         return 0
-    from warplens.bench.parameter_options import split_file
-
     file, tokens = split_file(arguments)
     for output in given["outputs"]:
         if Path(output).suffix.lower() not in SUFFIXES:
@@ -156,9 +146,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
 
 
 def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]) -> Results | None:
-    from warplens.bench.benchmark_file import load_benchmarks, select_benchmarks
     from warplens.bench.benchmark_job import BenchmarkJob
-    from warplens.bench.parameter_options import apply_options
 
     found = select_benchmarks(load_benchmarks(file), given["only"])
     if given["listed"]:
@@ -248,8 +236,6 @@ def _print_next(outputs: tuple[str, ...]) -> None:
 
 
 def _list(found: list[Any], as_json: bool) -> None:
-    from warplens.bench.parameter_options import describe_parameters
-
     if as_json:
         print_json(
             {one.name: {name: [values, role] for name, values, role in describe_parameters(one)} for one in found}

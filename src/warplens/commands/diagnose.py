@@ -32,16 +32,15 @@ from warplens.wording import duration, percent
 
 @click.command("diagnose", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE | FILE.py [PARAMETERS]")
-@click.option("--kernel", default=None, metavar="NAME", help="Kernel to diagnose, if there are several.")
+@click.option("--kernel", metavar="NAME", help="Kernel to diagnose, if there are several.")
 @click.option(
     "--expected",
-    default=None,
     metavar="TIME",
     help="Expected kernel time, such as 5ms or 300us; twice that counts as too long.",
 )
 @fact_options
 @click.option("--only", multiple=True, metavar="NAME", help="With FILE.py: only this benchmark (repeatable).")
-@click.option("-o", "--output", default=None, metavar="FOLDER", help="With FILE.py: keep the traces in this folder.")
+@click.option("-o", "--output", metavar="FOLDER", help="With FILE.py: keep the traces in this folder.")
 @click.option("--fail", is_flag=True, help="Exit with code 3 if a problem is found.")
 @force_option
 @json_option

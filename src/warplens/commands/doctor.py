@@ -61,15 +61,16 @@ def command(as_json: bool) -> int:
     Exits with code 1 if something that warplens needs is missing.
     """
     checks = [
-        *_python(),
+        DoctorCheck("python", "ok", platform.python_version(), "everything"),
+        *map(_core, _CORE),
         _decoder(),
         _driver_hooks(),
         _compiled_programs(),
         _gpu(),
         _cupti(),
         *map(_front_end, FRONT_ENDS),
-        *_extras(),
-        *_tools(),
+        *(_part(name, _version(name), *known) for name, known in _EXTRAS.items()),
+        *(_part(name, known_tool(name) or "", *known, absent="not on PATH") for name, known in _TOOLS.items()),
         _switch(),
     ]
     broken = [check for check in checks if check.state == "broken"]
@@ -97,13 +98,15 @@ def _table(checks: list[DoctorCheck]) -> AdaptiveTable:
     return table
 
 
-def _python() -> list[DoctorCheck]:
-    checks = [DoctorCheck("python", "ok", platform.python_version(), "everything")]
-    for name in _CORE:
-        found = _version(name)
-        remedy = "" if found else f"pip install {name}"
-        checks.append(DoctorCheck(name, "ok" if found else "broken", found or "not installed", "everything", remedy))
-    return checks
+def _part(
+    name: str, found: str, purpose: str, remedy: str, *, absent: str = "not installed", state: str = "missing"
+) -> DoctorCheck:
+    """The line of something that is `found`, or else in `state`."""
+    return DoctorCheck(name, "ok", found, purpose) if found else DoctorCheck(name, state, absent, purpose, remedy)
+
+
+def _core(name: str) -> DoctorCheck:
+    return _part(name, _version(name), "everything", f"pip install {name}", state="broken")
 
 
 def _decoder() -> DoctorCheck:
@@ -134,10 +137,10 @@ def _compiled_programs() -> DoctorCheck:
 
 def _gpu() -> DoctorCheck:
     names = gpu_names()
-    if not names:
-        found = "no NVIDIA driver" if names is None else "NVIDIA driver, but no GPU"
-        return DoctorCheck("gpu", "missing", found, "running kernels; the demo uses a simulator", "")
-    return DoctorCheck("gpu", "ok", f"{len(names)} × {names[0]}", "running kernels")
+    if names:
+        return DoctorCheck("gpu", "ok", f"{len(names)} × {names[0]}", "running kernels")
+    found = "no NVIDIA driver" if names is None else "NVIDIA driver, but no GPU"
+    return DoctorCheck("gpu", "missing", found, "running kernels; the demo uses a simulator")
 
 
 def _cupti() -> DoctorCheck:
@@ -169,35 +172,10 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
 
 
-def _extras() -> list[DoctorCheck]:
-    checks = []
-    for name, (purpose, remedy) in _EXTRAS.items():
-        found = _version(name)
-        checks.append(
-            DoctorCheck(name, "ok" if found else "missing", found or "not installed", purpose, "" if found else remedy)
-        )
-    return checks
-
-
-def _tools() -> list[DoctorCheck]:
-    checks = []
-    for name, (purpose, remedy) in _TOOLS.items():
-        found = known_tool(name)
-        state = "ok" if found else "missing"
-        checks.append(DoctorCheck(name, state, found or "not on PATH", purpose, "" if found else remedy))
-    return checks
-
-
 def _switch() -> DoctorCheck:
-    off = os.environ.get("WARPLENS") == "0"
-    found = "profiling is off (WARPLENS=0)" if off else "profiling is on"
-    return DoctorCheck(
-        "environment",
-        "missing" if off else "ok",
-        found,
-        "WARPLENS=0 turns profiling off",
-        "unset WARPLENS" if off else "",
-    )
+    found = "" if os.environ.get("WARPLENS") == "0" else "profiling is on"
+    absent = "profiling is off (WARPLENS=0)"
+    return _part("environment", found, "WARPLENS=0 turns profiling off", "unset WARPLENS", absent=absent)
 
 
 def _version(name: str) -> str:

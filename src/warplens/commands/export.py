@@ -20,7 +20,6 @@ from warplens.files import check_writable
     "-o",
     "--output",
     "option_output",
-    default=None,
     metavar="FILE",
     help="File to write; its suffix selects the format.",
 )
@@ -29,9 +28,7 @@ from warplens.files import check_writable
     default=None,
     help="Attach cycle counts to every slice.  [default: only in traces of up to 200,000 spans]",
 )
-@click.option(
-    "--torch", default=None, metavar="FILE", help="Merge a trace that torch.profiler exported during the same run."
-)
+@click.option("--torch", metavar="FILE", help="Merge a trace that torch.profiler exported during the same run.")
 @ranks_option
 @force_option
 @json_option

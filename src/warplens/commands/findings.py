@@ -23,18 +23,17 @@ from warplens.errors import ThresholdCrossed, UsageError
 from warplens.trace.dataset import RowSelection
 from warplens.wording import percent
 
-_RANK_BY_RANK = "judged rank by rank, in bounded memory; causes between ranks need the whole trace in memory"
+_RANK_BY_RANK = "judged rank by rank, in bounded memory; late ranks are judged over all ranks"
 
 
 @click.command("findings")
 @click.argument("trace")
-@click.option("--kernel", default=None, metavar="NAME", help="Show findings about this kernel only.")
+@click.option("--kernel", metavar="NAME", help="Show findings about this kernel only.")
 @fact_options
 @collective_option
 @click.option("--all", "show_all", is_flag=True, help="Also list the hypotheses that the evidence refutes, and why.")
 @click.option(
     "--budget",
-    default=None,
     type=number_range(int, LEAST_BUDGET),
     metavar="TOKENS",
     help="With --json, print the evidence packet: one document of at most this many tokens (see docs/agents.md).",
@@ -78,7 +77,8 @@ def command(
     with working("analysing"):
         if runner is not None:
             chosen = RowSelection.of(kernel=[kernel] if kernel and named else None, rank=chosen_ranks(trace, ranks))
-            found = dataset_findings(datasets[0], runner, waits=given["waits"], given=facts, selection=chosen)
+            asked = {"waits": given["waits"], "given": facts, "collectives": collective}
+            found = dataset_findings(datasets[0], runner, selection=chosen, **asked)
         else:
             part = loaded.select(kernel=[kernel]) if kernel and named else loaded
             found = findings_from(Answers(part, given["waits"], collectives=collective), facts)

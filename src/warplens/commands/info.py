@@ -11,21 +11,19 @@ from rich.markup import escape
 
 from warplens.analyse.kernel_variants import KernelVariant, kernel_variants
 from warplens.analyse.mark_cost import variant_costs
-from warplens.analyse.ncu_source import SourcePage
 from warplens.analyse.region_counters import AttributedPages, region_counters
 from warplens.analyse.region_purity import region_purity, verified_kernels
 from warplens.analyse.sample_share import blocks_text, sample_line, sample_share
 from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
-from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table
+from warplens.commands.shared.console import json_option, merge_variants_option, print_json, read_trace, stdout, table
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.dataset_options import engine_for
-from warplens.commands.shared.variant_options import merge_variants_option
-from warplens.errors import UsageError, WarplensError
+from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
 from warplens.record.capture import BLOCK_LIVES
-from warplens.runner.nsight_compute import has_source_pages, read_source_pages
+from warplens.runner.nsight_compute import find_source_pages, read_ncu
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
 from warplens.wording import duration, percent, plural
@@ -40,13 +38,11 @@ _MAX_PAIRED_RANKS = 64
 @click.option("--include-dir", "show_include", is_flag=True, help="Print the include folder of warplens.cuh and exit.")
 @click.option(
     "--ncu",
-    default=None,
     metavar="REPORT",
     help="Also describe an Nsight Compute report (.csv or .ncu-rep); with TRACE, also by region.",
 )
 @click.option(
     "--torch",
-    default=None,
     metavar="FILE",
     help="Also describe a trace exported by torch.profiler: operators, kernels, memory.",
 )
@@ -66,10 +62,12 @@ def command(
         return
     if trace is None and torch is None and ncu is None:
         raise UsageError("nothing to describe; give a trace, --torch, --ncu or --include-dir")
-    pages = read_source_pages(ncu) if ncu and ncu.endswith(".csv") and has_source_pages(ncu) else None
-    if pages is not None and trace is None:
+    is_csv = ncu is not None and ncu.endswith(".csv")
+    pages = find_source_pages(ncu) if ncu and (trace or is_csv) else None
+    only_pages = is_csv and pages is not None
+    if only_pages and trace is None:
         raise UsageError(f"{ncu}: a source page is attributed to the regions of a trace; name the trace too")
-    described = (("torch", _torch, torch), ("ncu", _ncu, None if pages is not None else ncu))
+    described = (("torch", _torch, torch), ("ncu", _ncu, None if only_pages else ncu))
     reports = [(one, of(path, as_json)) for one, of, path in described if path]
     if trace is None:
         if as_json:
@@ -77,7 +75,8 @@ def command(
         return
     runner, datasets = engine_for([trace], None) if ncu is None else (None, [])
     loaded = read_trace(trace) if runner is None else datasets[0].outline()
-    counters = AttributedPages.joined([sampled_stalls(loaded), *(_counters(loaded, ncu, pages) if ncu else ())])
+    counted = [] if pages is None else [region_counters(loaded, pages)]
+    counters = AttributedPages.joined([sampled_stalls(loaded), *counted])
     if as_json:
         more = {"counters": counters.to_json()} if counters.regions or counters.notes else {}
         print_json(_document(trace, loaded, merge_variants) | dict(reports) | more)
@@ -94,20 +93,9 @@ def command(
         console.print(escape(line))
 
 
-def _counters(trace: Trace, report: str, pages: Sequence[SourcePage] | None) -> list[AttributedPages]:
-    """The counters of each region from a report's source page, if it has one."""
-    if pages is None and report.endswith(".csv"):
-        return []
-    try:
-        return [region_counters(trace, read_source_pages(report) if pages is None else pages)]
-    except WarplensError:
-        return []
-
-
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
     """Print an Nsight Compute report, unless as JSON, and return it as a document."""
     from warplens.commands.shared.analysis_tables import ncu_table
-    from warplens.runner.nsight_compute import read_ncu
 
     kernels = read_ncu(path)
     if not as_json:
@@ -168,7 +156,7 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
 
 
 def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
-    devices = [f"{d.get('name', 'unknown')} ({d.get('sm_count', 0)} SMs)" for d in trace.meta.devices.values()]
+    devices = [f"{d.get('name', 'unknown')} ({d.get('sm_count', 0)} SMs)" for d in trace.meta.distinct_devices]
     ranks = {info.rank for info in trace.meta.launches}
     cost = ", ".join(f"{name} {value:,.4g}" for name, value in trace.meta.cost.items())
     shown = trace.regions[:20]

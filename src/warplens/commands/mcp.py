@@ -14,7 +14,6 @@ from warplens.agents.workspace import Workspace
 @click.argument("folder", default=".", metavar="[FOLDER]")
 @click.option(
     "--run-in",
-    default=None,
     metavar="FOLDER",
     help="Folder whose Python programs the agent may run and profile.  [default: none are run]",
 )

@@ -12,7 +12,14 @@ from rich.markup import escape
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.region_counters import region_counters
 from warplens.analyse.roofline import roofline
-from warplens.commands.shared.console import force_option, json_option, print_json, stderr, working
+from warplens.commands.shared.console import (
+    force_option,
+    json_option,
+    merge_variants_option,
+    print_json,
+    stderr,
+    working,
+)
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import ranks_option, read_ranks
 from warplens.commands.shared.roofline_options import (
@@ -23,7 +30,6 @@ from warplens.commands.shared.roofline_options import (
     parse_amount,
     read_ceilings,
 )
-from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError
 from warplens.files import check_writable
 from warplens.runner.nsight_compute import read_source_pages
@@ -31,12 +37,9 @@ from warplens.runner.nsight_compute import read_source_pages
 
 @click.command("report")
 @click.argument("traces", nargs=-1, metavar="TRACE [OTHER]")
-@click.option(
-    "-o", "--output", default=None, metavar="FILE", help="File to write.  [default: TRACE with the suffix .html]"
-)
+@click.option("-o", "--output", metavar="FILE", help="File to write.  [default: TRACE with the suffix .html]")
 @click.option(
     "--limit",
-    default=None,
     type=number_range(int, 0),
     metavar="N",
     help="Maximum number of spans in the timeline; 0 keeps all.  [default: 2,000,000]",
@@ -57,7 +60,6 @@ from warplens.runner.nsight_compute import read_source_pages
 @ceilings_option
 @click.option(
     "--ncu",
-    default=None,
     metavar="REPORT",
     help="Show the stalls of each region from an Nsight Compute report with a source page (.csv or .ncu-rep).",
 )

@@ -35,14 +35,14 @@ from warplens.wording import digits, duration, percent
 @click.argument("trace", required=False)
 @flops_option
 @bytes_option
-@click.option("--kernel", default=None, metavar="NAME", help="Kernel to analyse, if the trace has several.")
-@click.option("--region", default=None, metavar="NAME", help="Analyse this region instead of the whole kernel.")
+@click.option("--kernel", metavar="NAME", help="Kernel to analyse, if the trace has several.")
+@click.option("--region", metavar="NAME", help="Analyse this region instead of the whole kernel.")
 @click.option("--per-span", is_flag=True, help="--flops and --bytes are per span of the region, not per launch.")
 @click.option(
     "--dtype", default="fp16", show_default=True, metavar="|".join(DTYPES), help="Compute peak to compare with."
 )
 @device_option
-@click.option("--time-ns", default=None, type=float, metavar="NS", help="Kernel time in ns, to use without a trace.")
+@click.option("--time-ns", type=float, metavar="NS", help="Kernel time in ns, to use without a trace.")
 @click.option(
     "--measure",
     is_flag=True,

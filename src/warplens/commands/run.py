@@ -13,12 +13,10 @@ from typing import Any, NoReturn
 import click
 
 from warplens.analyse.hang import Hang
-from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared import kernel_listing
-from warplens.commands.shared.console import force_option, json_option, print_json, stderr
-from warplens.commands.shared.program_command import ProgramCommand, target_program
+from warplens.commands.shared.console import force_option, json_option, merge_variants_option, print_json, stderr
+from warplens.commands.shared.program_command import ProgramCommand, program_options, target_program
 from warplens.commands.shared.run_report import describe, document, hang_document
-from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.options import COLD, LEAST_TRACE_BYTES
@@ -67,34 +65,16 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("run", cls=ProgramCommand, options_metavar="[OPTIONS]")
-@click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as `python -m` does.")
-@click.option(
-    "--auto",
-    default=None,
-    metavar="[CLASSES]",
-    help="Mark kernels automatically, without changing their source. CLASSES is a comma-separated list of "
-    f"{', '.join(CLASSES)} or {ALL}.  [default: {','.join(DEFAULT)}]",
-)
-@click.option(
-    "--region",
-    "regions",
-    multiple=True,
-    metavar="NAME=FILE:A-B",
-    help="Mark lines A to B of a source file as a region (repeatable).",
-)
-@click.option(
-    "--kernels", default=None, metavar="REGEX", help="Record only kernels whose name matches.  [default: all]"
-)
+@program_options
+@click.option("--kernels", metavar="REGEX", help="Record only kernels whose name matches.  [default: all]")
 @click.option(
     "--launches",
-    default=None,
     metavar="N|all",
     help="Record this many launches of each variant: a kernel with the same code, launch options and grid.  "
     f"[default: all; {AUTO_LAUNCHES} with --auto or --region]",
 )
 @click.option(
     "--skip",
-    default=None,
     metavar="N",
     help="Pass over the first N launches of each variant.  [default: leave out the cold first one if more follow]",
 )
@@ -103,29 +83,23 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--within",
-    default=None,
     metavar="REGEX",
     help="Record only inside NVTX or torch.profiler.record_function ranges whose name matches.  [default: everywhere]",
 )
 @click.option(
     "--from-step",
-    default=None,
     type=int,
     metavar="N",
     help="Record from this step on, counted from 0; the program calls wl.step() after each.  [default: the first]",
 )
-@click.option(
-    "--to-step", default=None, type=int, metavar="N", help="Record up to and including this step.  [default: the last]"
-)
+@click.option("--to-step", type=int, metavar="N", help="Record up to and including this step.  [default: the last]")
 @click.option(
     "--memory",
-    default=None,
     metavar="SIZE",
     help="Device memory for records, such as 512MB.  [default: a quarter of the device, at most half of what is free]",
 )
 @click.option(
     "--trace-size",
-    default=None,
     metavar="SIZE",
     help="Keep the trace within about this size: beyond it, keep only some blocks of each launch.  "
     f"[default: {TRACE_BYTES // 10**6}MB; no limit with --blocks]",
@@ -133,56 +107,37 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "-o",
     "--output",
-    default=None,
     metavar="FILE",
     help="Trace file to write; in a job of several ranks a folder.  [default: PROGRAM.warplens]",
 )
 @click.option(
     "--ranks",
-    default=None,
     metavar="A,B-C|sample:N",
     help="In a job of several ranks, profile only these, or N of them spread evenly.  [default: all]",
 )
 @force_option
 @click.option("--list-kernels", is_flag=True, help="List the kernels that ran, with counts and times; record nothing.")
-@click.option("--dump-ir", default=None, metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
-@click.option("--override", default=None, metavar="DIR", help="Compile the edited files of --dump-ir instead.")
+@click.option("--dump-ir", metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
+@click.option("--override", metavar="DIR", help="Compile the edited files of --dump-ir instead.")
 @click.option(
     "--strict",
     is_flag=True,
     help="Fail if nothing but the lifetimes of a kernel's warps could be recorded.",
 )
 @click.option(
-    "--most-marks",
-    default=MOST_MARKS,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of places that --auto marks in one kernel.",
-)
-@click.option(
-    "--least-occupancy",
-    default=1.0,
-    show_default=True,
-    metavar="SHARE",
-    help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
-)
-@click.option(
     "--overhead",
-    default=None,
     metavar="SHARE",
     help="Slowdown by marks that is allowed, such as 5%, or `any`. A variant that is measured above it records fewer "
     f"blocks, then fewer regions.  [default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
 )
 @click.option(
     "--records-per-warp",
-    default=None,
     type=int,
     metavar="N",
     help="Buffer size: records to keep per warp.  [default: chosen per kernel]",
 )
 @click.option(
     "--full",
-    default=None,
     metavar="stop|ring",
     help="When a buffer is full: keep the first records (stop) or the latest (ring).  "
     "[default: stop; ring with --live]",
@@ -205,24 +160,19 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--blocks",
-    default=None,
     metavar="all|N|A-B|A,B",
     help="Record all blocks, the first N, or those with these numbers, whatever the size of the trace.  "
     "[default: as many as --trace-size allows]",
 )
-@click.option(
-    "--warps", default=None, metavar="A-B|A,B", help="Record only the warps with these numbers.  [default: all]"
-)
+@click.option("--warps", metavar="A-B|A,B", help="Record only the warps with these numbers.  [default: all]")
 @click.option(
     "--watch",
-    default=None,
     metavar="TIME",
     help="If a launch takes longer than TIME, such as 30s or 2m, print where its warps are and write the trace while "
     "it runs. Each record is then stored at its mark, which slows marks down.  [default: off]",
 )
 @click.option(
     "--on-hang",
-    default=None,
     metavar="continue|kill",
     help="What to do with the program then.  [default: continue; kill after Ctrl-C or SIGTERM]",
 )
@@ -241,7 +191,6 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @merge_variants_option
 @companion_options
 @json_option
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
 def command(
     module: str | None,
     output: str | None,
@@ -263,7 +212,7 @@ def command(
       warplens run --auto --within 'forward' --from-step 10 --to-step 12 train.py
       warplens run --region softmax=attn.py:120-134 -m package.train
     """
-    marks_given = bool(given["auto"] or given["regions"]) and not list_kernels
+    marks_given = bool(given["auto"] or given["lines"]) and not list_kernels
     target = target_program("run", module, program, marks_given=marks_given)
     if list_kernels:
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
@@ -300,9 +249,12 @@ def command(
             launches_given=given["launches"] is not None,
             merge_variants=given["merge_variants"],
         )
+    whose = f"rank {profile.rank}: " if profile.job.is_one_of_many else ""
     for one in (problem, *failures):
         if one is not None:
-            stderr().print(f"warplens: {one}", markup=False, soft_wrap=True)
+            stderr().print(f"warplens: {whose}{one}", markup=False, soft_wrap=True)
+    if profile.job.is_one_of_many:
+        return outcome.code  # launchers end all ranks of a job if one fails, and others may have what was asked for
     return outcome.code or next((one.exit_code for one in (problem, *failures) if one is not None), 0)
 
 
@@ -343,7 +295,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "skip": _skip(given["skip"]),
         "memory": None if given["memory"] is None else byte_count(given["memory"], "--memory"),
         "trace_bytes": _trace_bytes(given),
-        "regions": given["regions"] or None,
+        "regions": given["lines"] or None,
         "torch": given["torch"],
         "watch": None if given["watch"] is None else seconds(given["watch"], "--watch"),
         "warps": None if warps is None else numbers(warps, "--warps"),
@@ -354,7 +306,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 def _launches(given: dict[str, Any]) -> int | None:
     text = given["launches"]
     if text is None:
-        return AUTO_LAUNCHES if given["auto"] or given["regions"] else None
+        return AUTO_LAUNCHES if given["auto"] or given["lines"] else None
     if text != "all" and not text.isdigit():
         raise UsageError(f"--launches {text}: expected a number or `all`")
     return None if text == "all" else int(text)
@@ -363,7 +315,7 @@ def _launches(given: dict[str, Any]) -> int | None:
 def _overhead(given: dict[str, Any]) -> float | None:
     text = given["overhead"]
     if text is None:
-        return AUTO_OVERHEAD if given["auto"] or given["regions"] else None
+        return AUTO_OVERHEAD if given["auto"] or given["lines"] else None
     if text == "any":
         return None
     try:

@@ -10,9 +10,8 @@ import click
 from rich.markup import escape
 
 from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity
-from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.commands.shared.console import force_option, json_option, print_hanging, print_json, stderr, stdout, table
-from warplens.commands.shared.program_command import MixedProgramCommand, target_program
+from warplens.commands.shared.program_command import MixedProgramCommand, program_options, target_program
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.profiling.delay_runs import experiment_options, with_sensitivity
@@ -23,31 +22,15 @@ from warplens.wording import duration, percent, plural
 
 
 @click.command("sensitivity", cls=MixedProgramCommand, options_metavar="[OPTIONS]")
-@click.option("-m", "module", default=None, metavar="MODULE", help="Run a module, as `python -m` does.")
-@click.option("--kernels", default=None, metavar="REGEX", help="Delay only kernels whose name matches.  [default: all]")
+@program_options
+@click.option("--kernels", metavar="REGEX", help="Delay only kernels whose name matches.  [default: all]")
 @click.option(
     "--regions",
-    default=None,
     metavar="A,B",
     help="Delay only these regions: names or regular expressions.  [default: all that are recorded]",
 )
 @click.option(
-    "--auto",
-    default=None,
-    metavar="[CLASSES]",
-    help="Mark kernels automatically, without changing their source. CLASSES is a comma-separated list of "
-    f"{', '.join(CLASSES)} or {ALL}.  [default: {','.join(DEFAULT)}]",
-)
-@click.option(
-    "--region",
-    "lines",
-    multiple=True,
-    metavar="NAME=FILE:A-B",
-    help="Mark lines A to B of a source file as a region (repeatable).",
-)
-@click.option(
     "--delays",
-    default=None,
     metavar="CYCLES,...",
     help="Delays to try besides 0, in cycles per execution of the region.  [default: chosen by the kernel's length]",
 )
@@ -62,29 +45,13 @@ from warplens.wording import duration, percent, plural
     help="Run the whole program up to N times, for programs that launch the kernel too seldom.",
 )
 @click.option(
-    "--most-marks",
-    default=MOST_MARKS,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of places that --auto marks in one kernel.",
-)
-@click.option(
-    "--least-occupancy",
-    default=1.0,
-    show_default=True,
-    metavar="SHARE",
-    help="Minimum fraction of blocks per SM that a marked kernel must keep.",
-)
-@click.option(
     "-o",
     "--output",
-    default=None,
     metavar="FILE",
     help="Also write the recorded launches with the result as a trace.  [default: none]",
 )
 @force_option
 @json_option
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
 def command(
     module: str | None, output: str | None, force: bool, as_json: bool, program: tuple[str, ...], **given: Any
 ) -> int:

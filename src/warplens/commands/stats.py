@@ -19,15 +19,15 @@ from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared import analysis_tables
-from warplens.commands.shared.console import json_option, print_json, stdout, working
+from warplens.commands.shared.console import json_option, merge_variants_option, print_json, stdout, working
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
 from warplens.commands.shared.finding_options import collective_option, read_report
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
-from warplens.commands.shared.variant_options import merge_variants_option
 from warplens.engines.queries import dataset_statistics
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.errors import UsageError, did_you_mean
+from warplens.runner.nsight_compute import find_source_pages
 from warplens.trace.dataset import RowSelection
 from warplens.trace.model import Trace
 
@@ -41,41 +41,33 @@ from warplens.trace.model import Trace
     metavar="|".join(GROUPS),
     help="Group by this in addition to the region.",
 )
-@click.option("--sort", "metric", default=None, metavar="METRIC", help="Sort by this column, such as p95 or mean_ns.")
+@click.option("--sort", "metric", metavar="METRIC", help="Sort by this column, such as p95 or mean_ns.")
 @click.option("--region", "regions", multiple=True, metavar="NAME", help="Show only this region (repeatable).")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
 @click.option("--tree", "as_tree", is_flag=True, help="Show the tree of regions with total cycles and cycles per warp.")
 @click.option(
     "--include",
-    default=None,
     metavar="REGEX",
     help="With --tree: keep only matching regions, their parents and their children.",
 )
-@click.option(
-    "--exclude", default=None, metavar="REGEX", help="With --tree: drop matching regions and everything below them."
-)
+@click.option("--exclude", metavar="REGEX", help="With --tree: drop matching regions and everything below them.")
 @click.option(
     "--depth",
-    default=None,
     type=number_range(int, 0),
     metavar="N",
     help="With --tree: show at most N levels.  [default: all]",
 )
 @click.option(
     "--threshold",
-    default=None,
     type=number_range(float, 0, 100),
     metavar="PERCENT",
     help="With --tree: drop regions below this share of warp time.  [default: 0]",
 )
 @click.option("--findings", "show_findings", is_flag=True, help="Show findings, as `warplens findings` does.")
 @click.option("--show", multiple=True, metavar="|".join(ANALYSES), help="Show this analysis as a table (repeatable).")
-@click.option(
-    "--waits", default=None, metavar="REGEX", help="With --findings or --show: additional regions to treat as waits."
-)
+@click.option("--waits", metavar="REGEX", help="With --findings or --show: additional regions to treat as waits.")
 @click.option(
     "--ncu",
-    default=None,
     metavar="REPORT",
     help="Show findings that include an Nsight Compute report (.csv or .ncu-rep), and its stalls and counters of each "
     "region if it has a source page.",
@@ -150,7 +142,7 @@ def command(
         document["tree"] = [root.to_json() for root in roots]
         if not as_json:
             console.print(analysis_tables.tree_view(roots))
-    pages = _source_pages(ncu) if ncu else None
+    pages = find_source_pages(ncu) if ncu else None
     if stalls and not loaded.meta.pc_samples:
         raise UsageError(f"--stalls: {trace} has no samples; record it with `warplens run --stalls`")
     if pages is not None or stalls:
@@ -216,17 +208,3 @@ def _print_rest(document: dict[str, Any], loaded: Trace, part: Trace, as_json: b
 
 def _counters(trace: Trace, pages: Any) -> list[AttributedPages]:
     return [] if pages is None else [region_counters(trace, pages)]
-
-
-def _source_pages(report: str) -> Any:
-    """The source pages of a report; None if it has none."""
-    from warplens.runner.nsight_compute import has_source_pages, read_source_pages
-
-    if not has_source_pages(report):
-        return None
-    try:
-        return read_source_pages(report)
-    except WarplensError:
-        if report.endswith(".csv"):
-            raise
-        return None

@@ -11,13 +11,13 @@ from warplens.analyse.mark_cost import VariantCost, variant_costs
 from warplens.analyse.region_purity import verified_kernels
 from warplens.commands.shared.console import json_option, print_json, read_trace, stderr, stdout, working
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.program_command import ProgramCommand
 from warplens.commands.shared.verification_tables import cost_table, print_verification
 from warplens.errors import UsageError, WarplensError
 from warplens.profiling.profile import Profile
 from warplens.profiling.region_check import collected_codes, verify_all
 from warplens.ptx.symbols import plain_name
 from warplens.runner.program import TargetProgram, execute
-from warplens.runner.run_arguments import split
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.sass.machine_code import verify_code
 from warplens.sass.program_binary import read_binary
@@ -29,14 +29,13 @@ _SECONDS = 300.0
 _CROSSED = 3
 
 
-class _VerifyCommand(click.Command):
-    """A command whose options end at a script's name: what follows belongs to the script."""
+class _VerifyCommand(ProgramCommand):
+    """A command whose options end at a script's name, and nowhere if it is given a trace."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        options = [one for one in self.params if isinstance(one, click.Option) and not one.is_flag]
-        ours, rest = split(args, [name for one in options for name in one.opts])
+        _, rest = self.split(args)
         is_script = bool(rest) and rest[0].endswith(".py")
-        return super().parse_args(ctx, [*ours, "--", *rest] if is_script else args)
+        return super().parse_args(ctx, args) if is_script else click.Command.parse_args(self, ctx, args)
 
 
 @click.command("verify", cls=_VerifyCommand)
@@ -44,14 +43,12 @@ class _VerifyCommand(click.Command):
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
 @click.option(
     "--binary",
-    default=None,
     metavar="FILE",
     help="The program or cubin that a capture of CUDA C++ was recorded with, which has its machine code.",
 )
 @click.option("--moved", is_flag=True, help="List the instructions that were moved into and out of each region.")
 @click.option(
     "--least-purity",
-    default=None,
     type=number_range(float, 0, 1),
     metavar="SHARE",
     help="Exit with 3 if a region's purity is below this, or if most of its main work was moved out.  [default: none]",

@@ -23,18 +23,17 @@ from warplens.wording import number_ranges
 
 
 @click.command("view")
-@click.argument("trace", required=False, default=None)
+@click.argument("trace", required=False)
 @click.option("--terminal", is_flag=True, help="Draw a timeline and histograms in the terminal instead.")
 @click.option(
     "--live",
     is_flag=True,
     help="Show a program that runs now, started with `warplens run --live`; TRACE is the file that it will write, or "
-    "its folder.  [default: the current folder]",
+    "its folder. Of a job, all ranks on this host are shown.  [default: the current folder]",
 )
 @click.option(
     "--width",
     type=number_range(int, 40, 1000),
-    default=None,
     metavar="N",
     help="With --terminal: columns to use, 40 to 1000.  [default: the width of the terminal]",
 )
@@ -52,14 +51,12 @@ from warplens.wording import number_ranges
 @click.option(
     "--sm",
     type=number_range(int, 0),
-    default=None,
     metavar="N",
     help="With --terminal: show only this SM, one row per warp.",
 )
 @click.option(
     "--block",
     type=number_range(int, 0),
-    default=None,
     metavar="N",
     help="With --terminal: show only this block, one row per warp.",
 )
@@ -95,8 +92,8 @@ def command(
     """
     chosen = regions or sm is not None or block is not None
     if live:
-        if chosen:
-            raise UsageError("--region, --sm and --block are not supported with --live")
+        if chosen or ranks is not None:
+            raise UsageError("--region, --sm, --block and --ranks are not supported with --live")
         _show_live(Path(trace or "."), terminal, width, browser)
         return
     if trace is None:
@@ -142,14 +139,48 @@ def _in_terminal(
 
 
 def _show_live(where: Path, terminal: bool, width: int | None, browser: bool) -> None:
-    from warplens.view.live_address import find_address
+    from warplens.view.live_address import find_address, find_job
     from warplens.view.live_terminal import follow
 
+    job = find_job(where)
+    if job is not None:
+        _show_job(job, terminal, width, browser)
+        return
     address = find_address(where)
     if terminal:
         follow(address.url, stdout(), width)
         return
     _open(address.url, urlsplit(address.url).port or 0, browser)
+
+
+def _show_job(folder: Path, terminal: bool, width: int | None, browser: bool) -> None:
+    """Show all ranks of a job on this host until it ends or Ctrl-C; the page is served by this process."""
+    from warplens.view.live_job_feed import JobFeed
+    from warplens.view.live_job_page import JobSite
+    from warplens.view.live_job_terminal import follow_job
+    from warplens.view.live_server import LiveServer
+
+    feed = JobFeed(folder)
+    feed.start()
+    try:
+        if terminal:
+            follow_job(feed, stdout(), width)
+            return
+        server = LiveServer(JobSite(feed))
+        server.start()
+        try:
+            _open(server.url, server.port, browser)
+            stderr().print("the page is there until the job ends; press Ctrl-C to stop", markup=False)
+            state = feed.wait(0)
+            while not state.ended:
+                state = feed.wait(state.number)
+            stderr().print("the job has ended", markup=False)
+        except KeyboardInterrupt:
+            pass  # the job goes on
+        finally:
+            server.stop()
+    finally:
+        feed.stop()
 
 
 def _open(url: str, port: int, browser: bool) -> None:

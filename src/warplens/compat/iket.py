@@ -26,6 +26,7 @@ from warplens.frontends.cute.marks import mark_name, scalar  # noqa: E402
 from warplens.frontends.cute.ptx_keeper import keep_all_ptx  # noqa: E402
 from warplens.frontends.registry import attach  # noqa: E402
 from warplens.record.layout import ValueType  # noqa: E402
+from warplens.session import active  # noqa: E402
 from warplens.weave.iket_marks import POP, PUSH  # noqa: E402
 from warplens.weave.mark_comments import encode_name, mark_text  # noqa: E402
 
@@ -180,3 +181,9 @@ def dag(name: str) -> DAG:
 
 attach("cutlass.cutlass_dsl")
 keep_all_ptx()
+if (_running := active()) is not None and enclosing()[1] is not None:
+    _running.note(
+        "iket",
+        "warplens.compat.iket was imported inside a function that was being compiled, so the marks of that function "
+        "are not recorded; import it at the top of the file",
+    )

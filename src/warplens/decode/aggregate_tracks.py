@@ -25,7 +25,7 @@ from warplens.record.aggregate_rows import (
     read_aggregates,
 )
 from warplens.record.capture import Launch
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, track_stride, word0
+from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, track_stride, word0
 from warplens.trace.columns import Columns
 from warplens.trace.schema import AGGREGATE_COLUMNS
 
@@ -64,6 +64,12 @@ def expand(launch: Launch) -> ExpandedLaunch | None:
     begun = headers["magic"] == TRACK_MAGIC
     present = (found.count != 0) & begun[:, None]
     damaged = present & ~adds_up(found.count, found.total, found.least, found.most)
+    if layout.work in launch.regions:
+        whole = begun & (headers["state"] == TrackState.EXITED) & ~damaged.any(axis=1)
+        life = headers["exit_clock"].astype(np.int64) - headers["start_clock"].astype(np.int64)
+        layout, found = found.with_work(layout, np.where(whole, life, -1))
+        present = np.column_stack((present, found.count[:, -1] != 0))
+        damaged = np.column_stack((damaged, np.zeros(launch.tracks, bool)))
     present &= ~damaged
     found.total[damaged] = 0
     order, events = _walk(layout)

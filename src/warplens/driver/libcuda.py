@@ -121,6 +121,12 @@ class Driver:
         if status:
             self._fail(name, status)
 
+    def _new(self, name: str, *arguments: object) -> int:
+        """The handle or address that a call returns by its first argument."""
+        made = c_void_p()
+        self._call(name, byref(made), *arguments)
+        return made.value or 0
+
     def _fail(self, name: str, status: int) -> None:
         text = c_char_p()
         self._lib.cuGetErrorString(c_int(status), byref(text))
@@ -168,9 +174,7 @@ class Driver:
         )
 
     def allocate(self, size: int) -> int:
-        address = c_uint64()
-        self._call("cuMemAlloc", byref(address), c_size_t(size))
-        return address.value
+        return self._new("cuMemAlloc", c_size_t(size))
 
     def free(self, address: int) -> None:
         """Give memory back. It fails where a kernel has failed before, which others tell."""
@@ -218,9 +222,7 @@ class Driver:
 
     def pinned(self, size: int) -> int:
         """Host memory that the device copies to by itself."""
-        address = c_void_p()
-        self._call("cuMemHostAlloc", byref(address), c_size_t(size), c_uint(0))
-        return address.value or 0
+        return self._new("cuMemHostAlloc", c_size_t(size), c_uint(0))
 
     def free_pinned(self, address: int) -> None:
         self._status("cuMemFreeHost", c_void_p(address))
@@ -230,9 +232,7 @@ class Driver:
 
     def stream(self) -> int:
         """A stream that waits for no other."""
-        handle = c_void_p()
-        self._call("cuStreamCreate", byref(handle), c_uint(1))
-        return handle.value or 0
+        return self._new("cuStreamCreate", c_uint(1))
 
     def destroy_stream(self, stream: int) -> None:
         self._call("cuStreamDestroy", c_void_p(stream))
@@ -242,16 +242,13 @@ class Driver:
 
     def event(self, stream: int) -> int:
         """A new event, which is over when all that was given to `stream` before is."""
-        handle = c_void_p()
-        self._call("cuEventCreate", byref(handle), c_uint(0))
-        self._call("cuEventRecord", handle, c_void_p(stream))
-        return handle.value or 0
+        event = self._new("cuEventCreate", c_uint(0))
+        self._call("cuEventRecord", c_void_p(event), c_void_p(stream))
+        return event
 
     def new_event(self) -> int:
         """An event without a time, for `mark`, `reached` and `wait`."""
-        handle = c_void_p()
-        self._call("cuEventCreate", byref(handle), c_uint(_NO_TIME))
-        return handle.value or 0
+        return self._new("cuEventCreate", c_uint(_NO_TIME))
 
     def new_events(self, count: int) -> list[int]:
         """Several of them, at least one."""
@@ -299,9 +296,7 @@ class Driver:
         return milliseconds.value * 1e6
 
     def load(self, image: bytes) -> int:
-        module = c_void_p()
-        self._call("cuModuleLoadData", byref(module), c_char_p(image))
-        return module.value or 0
+        return self._new("cuModuleLoadData", c_char_p(image))
 
     def unload(self, module: int) -> None:
         self._call("cuModuleUnload", c_void_p(module))
@@ -313,26 +308,18 @@ class Driver:
 
     def load_library(self, image: bytes) -> int:
         """Code that is not tied to a context; PTX is assembled by the driver."""
-        library = c_void_p()
         none = c_void_p()
-        self._call("cuLibraryLoadData", byref(library), c_char_p(image), none, none, c_uint(0), none, none, c_uint(0))
-        return library.value or 0
+        return self._new("cuLibraryLoadData", c_char_p(image), none, none, c_uint(0), none, none, c_uint(0))
 
     def kernel(self, library: int, name: str) -> int:
         """A kernel of a library; `kernel_function` is what the current context launches."""
-        handle = c_void_p()
-        self._call("cuLibraryGetKernel", byref(handle), c_void_p(library), c_char_p(name.encode()))
-        return handle.value or 0
+        return self._new("cuLibraryGetKernel", c_void_p(library), c_char_p(name.encode()))
 
     def kernel_function(self, kernel: int) -> int:
-        handle = c_void_p()
-        self._call("cuKernelGetFunction", byref(handle), c_void_p(kernel))
-        return handle.value or 0
+        return self._new("cuKernelGetFunction", c_void_p(kernel))
 
     def kernel_library(self, kernel: int) -> int:
-        handle = c_void_p()
-        self._call("cuKernelGetLibrary", byref(handle), c_void_p(kernel))
-        return handle.value or 0
+        return self._new("cuKernelGetLibrary", c_void_p(kernel))
 
     def name_of(self, handle: int, kind: str) -> str:
         """The symbol of a function (`kind` "Func") or of a library's kernel ("Kernel")."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from warplens.analyse.job_findings import piece_launches
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.merged_findings import judge_piece
 from warplens.analyse.partial_sums import Grouping, partial_sums
@@ -66,14 +67,14 @@ def tasks_of(dataset: Dataset, selection: RowSelection) -> list[PartTask]:
 
 
 def part_findings(task: PartTask, selection: RowSelection, waits: str | None, given: KnownFacts) -> pa.Table:
-    """The findings of one part, piece by piece: a finding needs whole launches."""
+    """The findings of one part and its launches, piece by piece: a finding needs whole launches."""
     part = task.open()
     chunks = part.chunks(selection.wanted(part.meta, task.axis), FINDING_ROWS, whole="launch")
     judged = []
     for chunk in chunks:
         chosen = selection.of_part(chunk, task.axis)
         piece = with_own_launches(chosen.spans, chosen.meta)
-        judged += judge_piece(piece, waits, given)
+        judged.append((judge_piece(piece, waits, given), piece_launches(piece)))
         piece.derived.clear()  # it refers back to the piece, whose memory is needed for the next one
     return pa.table({"judged": pa.array([pickle.dumps(one) for one in judged], pa.binary())})
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from warplens.analyse.diff import CONFIDENCE, MARGIN, Difference, diff_sides
 from warplens.analyse.findings import Findings
+from warplens.analyse.job_findings import late_rank_findings, merge_launches
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.merged_findings import merge_findings
@@ -56,14 +57,22 @@ def dataset_findings(
     waits: str | None = None,
     given: KnownFacts | None = None,
     selection: RowSelection | None = None,
+    collectives: str | None = None,
 ) -> Findings:
-    """What costs time in the kernels of a dataset, judged rank by rank; causes between ranks are not looked for."""
-    chosen = selection or RowSelection()
+    """What costs time in the kernels of a dataset: judged rank by rank inside launches, and over all ranks for those
+    that are late. `collectives` is as in `Answers`. Late ranks are not looked for in a selection by time."""
+    chosen, known = selection or RowSelection(), given or KnownFacts()
     dataset.check(chosen)
-    work = partial(part_findings, selection=chosen, waits=waits, given=given or KnownFacts())
+    work = partial(part_findings, selection=chosen, waits=waits, given=known)
     tables = engine.tables(work, tasks_of(dataset, chosen))
-    judged = [pickle.loads(one) for table in tables for one in table["judged"].to_pylist()]
+    pieces = [pickle.loads(one) for table in tables for one in table["judged"].to_pylist()]
     labels = {
         (info.rank, info.launch): one.label for one in kernel_variants(dataset.meta.launches) for info in one.launches
     }
-    return merge_findings(judged, labels)
+    between_ranks = {}
+    if chosen.time is None:
+        launches = [launch for _, some in pieces for launch in some]
+        between_ranks = late_rank_findings(
+            merge_launches(launches, labels, dataset.shifts), dataset.outline(), known, collectives
+        )
+    return merge_findings([one for judged, _ in pieces for one in judged], labels, between_ranks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 from collections.abc import Iterator
 from functools import cache, cached_property
@@ -55,7 +56,7 @@ class ChromeWriter:
 
     def __init__(self, trace: Trace, tracks: TrackTable) -> None:
         self._trace, self._tracks = trace, tracks
-        self._next_tid = int(tracks.tid.max(initial=0)) + 1
+        self._new_tids = itertools.count(int(tracks.tid.max(initial=0)) + 1)
         self._begins: dict[str, list[str]] = {}
         library = native.load()
         self._native = None if library is None else NativeEvents(library)
@@ -96,7 +97,7 @@ class ChromeWriter:
             tids: dict[int, int] = {}
             for entry, lane in zip(launches, stack_in_lanes([(e.begin, e.end) for e in launches]), strict=True):
                 if lane not in tids:
-                    tids[lane] = self._new_tid() if lane else pid
+                    tids[lane] = next(self._new_tids) if lane else pid
                     name = f"launches overlap {lane}" if lane else "launches"
                     yield _meta("thread_name", pid, tids[lane], name=name)
                     yield _meta("thread_sort_index", pid, tids[lane], sort_index=lane)
@@ -117,10 +118,6 @@ class ChromeWriter:
                 flow = {"ph": phase, "id": arrow.number, "cat": BARRIER_CATEGORY, "name": RELEASED, **place}
                 yield flow | ({"bp": "e"} if phase == "f" else {})
 
-    def _new_tid(self) -> int:
-        self._next_tid += 1
-        return self._next_tid - 1
-
     def _warps(self, out: WriteBehind, part: TrackPart, chunk: tuple[int, int], lane_of: Array, lanes: Array) -> None:
         """Write the threads of some tracks, and all their rows."""
         tracks, (begin, end) = self._tracks, chunk
@@ -129,7 +126,7 @@ class ChromeWriter:
         heads, threads = [], []
         for at, track in enumerate(range(begin, end)):
             for lane in range(int(lanes[at])):
-                tid = self._new_tid() if lane else int(tracks.tid[track])
+                tid = next(self._new_tids) if lane else int(tracks.tid[track])
                 pid = int(tracks.pid[track])
                 name = tracks.names[track] + (f" overlap {lane}" if lane else "")
                 threads.append(_meta("thread_name", pid, tid, name=name))

@@ -37,7 +37,7 @@ class TorchWriter:
 
     def __init__(self, aligned: Aligned, origin: int, sequence: int, pids: set[int], tids: set[int]) -> None:
         self._aligned, self._torch, self._origin, self._sequence = aligned, aligned.torch, origin, sequence
-        self._pids, self._tids = pids, tids
+        self._tids = tids
         self._launch = {id(kernel): launch for launch, kernel in aligned.kernels.items()}
         cpu = {one.place[0] for one in self._torch.slices if not one.on_gpu}
         gpu = {one.place[0] for one in self._torch.slices if one.on_gpu}

@@ -14,6 +14,7 @@ from typing import Any
 
 from warplens.frontends.assembled_ptx.ptxas_in_front import put_in_front
 from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
+from warplens.frontends.library_hooks import remover
 from warplens.frontends.wrap import wrap
 from warplens.session import Session
 
@@ -38,11 +39,7 @@ def start(running: Session) -> Callable[[], None] | None:
         reason = f"warplens does not know this version of it ({error})"
     except OSError as error:
         reason = f"no ptxas can be put in front of XLA's ({error})"
-
-    def stop() -> None:
-        while undo:
-            undo.pop()()
-
+    stop = remover(undo)
     if reason:
         running.note(LIBRARY, f"its kernels run unmarked: {reason}")
         stop()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from warplens.frontends.assembled_ptx.ptx_store import digest
 from warplens.frontends.intercept.name_swap import by_position, swap_all
 from warplens.frontends.intercept.woven_module import Unavailable
 
@@ -51,7 +51,7 @@ def install() -> list[Callable[[], None]]:
             result = _original[name](program, out)
             known = _programs.get(int(program))
             if known is not None and isinstance(out, bytes | bytearray | memoryview):
-                _images[_digest(bytes(out))] = known
+                _images[digest(bytes(out))] = known
             return result
 
         return get
@@ -72,7 +72,7 @@ def install() -> list[Callable[[], None]]:
 
 def text_of(image: bytes) -> str | None:
     """PTX with line information of what `image` was compiled from; None where NVRTC did not make it here."""
-    known = _images.get(_digest(image))
+    known = _images.get(digest(image))
     if known is None or not _original:
         return None
     options = list(known.options)
@@ -96,7 +96,3 @@ def _check(result: tuple[Any, ...]) -> Any:
     if int(result[0]):
         raise Unavailable(f"NVRTC does not give its PTX ({result[0]})")
     return result[1] if len(result) > 1 else None
-
-
-def _digest(image: bytes) -> str:
-    return hashlib.sha256(image.rstrip(b"\0")).hexdigest()

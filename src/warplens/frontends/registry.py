@@ -27,8 +27,9 @@ class FrontEnd:
     kernels: str
     """What it records."""
     package: str
-    """The package that has the library, and how to install it."""
-    install: str
+    """The package that has the library."""
+    extra: str = ""
+    """What pip installs it by, where that is not the package's name."""
     needs: tuple[str, ...] = ()
     """Libraries whose front ends it builds on."""
     marked_by_others: bool = False
@@ -40,15 +41,20 @@ class FrontEnd:
     tool: str = ""
     """A tool of CUDA that it cannot do without."""
 
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        return f"pip install {self.extra or self.package}"
 
-_CUDA = "pip install 'warplens[cuda]'"
+
+_CUDA = "'warplens[cuda]'"
 FRONT_ENDS = (
     FrontEnd(
         "triton",
         "warplens.frontends.triton.frontend",
         "Triton and Gluon kernels",
         "triton",
-        "pip install 'warplens[triton]'",
+        "'warplens[triton]'",
         oldest="3.6",
     ),
     FrontEnd(
@@ -56,35 +62,26 @@ FRONT_ENDS = (
         "warplens.frontends.triton.inductor",
         "kernels of torch.compile",
         "torch",
-        "pip install torch",
     ),
     FrontEnd(
         "helion.runtime.kernel",
         "warplens.frontends.triton.helion_tuner",
         "Helion kernels",
         "helion",
-        "pip install helion",
         needs=("triton",),
     ),
-    FrontEnd("cupy", "warplens.frontends.cupy", "CuPy RawKernel and RawModule", "cupy", "pip install cupy-cuda13x"),
+    FrontEnd("cupy", "warplens.frontends.cupy", "CuPy RawKernel and RawModule", "cupy", "cupy-cuda13x"),
     FrontEnd("cuda.core", "warplens.frontends.cuda_core", "CUDA C++ through NVRTC", "cuda-core", _CUDA),
     FrontEnd(
         "cuda.bindings.driver", "warplens.frontends.cuda_bindings", "CUDA C++ through NVRTC", "cuda-bindings", _CUDA
     ),
-    FrontEnd(
-        "numba.cuda",
-        "warplens.frontends.numba",
-        "numba's CUDA kernels",
-        "numba-cuda",
-        "pip install numba-cuda",
-        needs=("cuda.core",),
-    ),
+    FrontEnd("numba.cuda", "warplens.frontends.numba", "numba's CUDA kernels", "numba-cuda", needs=("cuda.core",)),
     FrontEnd(
         "cutlass.cutlass_dsl",
         "warplens.frontends.cute.automatic",
         "CuTe DSL kernels",
         "nvidia-cutlass-dsl",
-        "pip install 'warplens[cute]'",
+        "'warplens[cute]'",
         marked_by_others=True,
         oldest="4.5.3",
     ),
@@ -93,24 +90,16 @@ FRONT_ENDS = (
         "warplens.frontends.jax_xla",
         "JAX: Pallas and XLA's own kernels",
         "jax",
-        "pip install 'jax[cuda13]'",
+        "'jax[cuda13]'",
         from_cpp=True,
         tool="ptxas",
     ),
-    FrontEnd(
-        "warp",
-        "warplens.frontends.nvidia_warp",
-        "NVIDIA Warp kernels",
-        "warp-lang",
-        "pip install warp-lang",
-        from_cpp=True,
-    ),
+    FrontEnd("warp", "warplens.frontends.nvidia_warp", "NVIDIA Warp kernels", "warp-lang", from_cpp=True),
     FrontEnd(
         "tilelang",
         "warplens.frontends.tilelang.frontend",
         "TileLang kernels",
         "tilelang",
-        "pip install tilelang",
         needs=("warplens",),
         oldest="0.1.15",
         from_cpp=True,
@@ -121,15 +110,13 @@ FRONT_ENDS = (
         "warplens.frontends.cutile.frontend",
         "cuTile kernels",
         "cuda-tile",
-        "pip install 'cuda-tile[tileiras]'",
+        "'cuda-tile[tileiras]'",
         oldest="1.7",
         from_cpp=True,
         tool="tileiras",
     ),
 )
-ALWAYS = FrontEnd(
-    "warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens", "install gcc"
-)
+ALWAYS = FrontEnd("warplens", "warplens.frontends.driver_calls.frontend", "kernels launched from C++", "warplens")
 """Attached to every profile: no library that Python imports stands for it."""
 _BY_LIBRARY = {front_end.library: front_end for front_end in (*FRONT_ENDS, ALWAYS)}
 attached: set[str] = set()

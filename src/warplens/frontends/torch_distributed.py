@@ -64,7 +64,7 @@ class _Calls:
             # Some are made of others, which are not calls of the program.
             if getattr(self._inside, "on", False):
                 return original(*arguments, **named)
-            self._inside.on = True
+            self._inside.on, noted = True, None
             try:
                 noted = self._begin(operation, arguments, named)
                 result = original(*arguments, **named)
@@ -73,6 +73,8 @@ class _Calls:
                 return result
             finally:
                 self._inside.on = False
+                if noted is not None:
+                    noted.returned = True
 
         return call
 
@@ -84,9 +86,9 @@ class _Calls:
             if log is None or not self._distributed.is_initialized() or self._distributed.get_rank(group) < 0:
                 return None
             noted = log.begin(self._name(group), operation.name, self._waits_for(operation, arguments, named), now_ns())
-            if noted is not None:
+            if noted.kept:
                 self._stamp(noted, operation, arguments, named)
-                noted.begin_ns = now_ns()
+            noted.begin_ns = now_ns()
             return noted
         except Exception:  # an unknown version of torch must not fail because of us
             return None

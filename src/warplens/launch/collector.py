@@ -11,12 +11,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from warplens.launch.short_turns import short_turns
 from warplens.threads import BackgroundThread
+
+if TYPE_CHECKING:
+    from warplens.launch.woven import WovenLaunch
 
 PAUSE_S = 0.005
 """How long the thread sleeps where it has nothing to do, or should do nothing."""
@@ -27,15 +30,6 @@ FEW_PER_S = 400
 BATCH, SMALL_BATCH = 64, 16
 """Launches that come home together: the host waits for their copies once. While the program runs they are fewer: a
 launch that comes meanwhile should not wait long for Python's lock."""
-
-
-class Landing(Protocol):
-    """A launch on its way. `over` says whether the device has finished it; `land` brings several of one kind home and
-    raises nothing: what went wrong is kept by the launches."""
-
-    def over(self) -> bool: ...
-
-    def land(self, launches: Sequence[Any]) -> None: ...
 
 
 class Collector:
@@ -54,7 +48,7 @@ class Collector:
     ) -> None:
         self._crowded, self._relaxed, self._begin, self._idle = crowded, relaxed, begin, idle
         self._launched = launched
-        self._waiting: deque[Landing] = deque()
+        self._waiting: deque[WovenLaunch] = deque()
         self._landing = threading.Lock()
         """Held while launches land, so that no two threads copy at once."""
         self._wake = threading.Event()
@@ -64,7 +58,7 @@ class Collector:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def add(self, launch: Landing) -> None:
+    def add(self, launch: WovenLaunch) -> None:
         """Follow a launch that was just made."""
         self._waiting.append(launch)
         self._added += 1
@@ -133,7 +127,7 @@ class Collector:
     def _land(self, *, wait: bool) -> bool:
         """Bring a batch home: launches that are over, and with `wait` the others too."""
         with self._landing:
-            batch: list[Landing] = []
+            batch: list[WovenLaunch] = []
             most = BATCH if wait else SMALL_BATCH
             while self._waiting and len(batch) < most and (wait or self._waiting[0].over()):
                 batch.append(self._waiting.popleft())

@@ -12,11 +12,6 @@ class FreeRanges:
         self.start, self.end = start, start + size
         self._free = [(start, start + size)]
 
-    @property
-    def whole(self) -> bool:
-        """Whether nothing is taken."""
-        return self._free == [(self.start, self.end)]
-
     def __contains__(self, address: int) -> bool:
         return self.start <= address < self.end
 

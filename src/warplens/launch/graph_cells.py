@@ -27,16 +27,16 @@ class Cells:
         """The address of BLOCK_CELLS cells that hold 0."""
         size = BLOCK_CELLS * CELL_BYTES
         if self._next + size > self._end:
-            self._next = self._zeroed(SLAB_BYTES)
+            self._next = self._zeroed_slab()
             self._end = self._next + SLAB_BYTES
         address, self._next = self._next, self._next + size
         return address
 
-    def _zeroed(self, size: int) -> int:
+    def _zeroed_slab(self) -> int:
         lib = self.lib
-        address = lib.allocate(size)
+        address = lib.allocate(SLAB_BYTES)
         stream, event = lib.stream(), lib.new_event()
-        lib.clear(address, size, stream)
+        lib.clear(address, SLAB_BYTES, stream)
         lib.mark(event, stream)
         lib.wait(event)
         lib.destroy_event(event)

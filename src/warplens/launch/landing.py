@@ -20,8 +20,6 @@ from warplens.record.capture import AUTOMATIC, BETWEEN, CODE, SAMPLED, Dim3, Lau
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.weave.weaving import Selection, capacity_of
 
-Int64 = npt.NDArray[np.int64]
-
 
 def land(launches: Sequence[WovenLaunch]) -> None:
     """Wait for launches of one engine, copy what they wrote to the host, and give their memory back."""

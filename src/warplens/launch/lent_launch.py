@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Protocol
 
-
-class LentLaunch(Protocol):
+class LentLaunch:
     """`with launch as pointer:` launches the woven kernel with that pointer.
 
     A caller that cannot use `with` takes `pointer`, and calls `launched` or `failed` afterwards.
     """
 
-    @property
-    def pointer(self) -> int: ...
+    __slots__ = ()
 
-    def launched(self) -> None: ...
+    pointer: int
+    """What the kernel takes as its buffer."""
 
-    def failed(self) -> None: ...
+    def launched(self) -> None:
+        """The kernel was launched."""
 
-    def __enter__(self) -> int: ...
+    def failed(self) -> None:
+        """The kernel could not be launched."""
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None: ...
+    def __enter__(self) -> int:
+        return self.pointer
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.launched()
+        else:
+            self.failed()

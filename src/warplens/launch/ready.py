@@ -27,7 +27,7 @@ class ReadyLaunches:
         self._lib, self._context = engine.lib, engine.context
         self._launches = launches
 
-    def take(self, kernel: WovenKernel, grid: Dim3, stream: int) -> WovenLaunch | None:
+    def take(self, kernel: WovenKernel | None, grid: Dim3, stream: int) -> WovenLaunch | None:
         """A launch to make on `stream` now, counted as recorded. None where somebody else must decide: the launch is
         captured into a graph, goes to another context, or is not wanted; or nothing is left here."""
         if kernel is not self._kernel or grid != self._grid:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from warplens.driver import libcuda
@@ -17,6 +18,7 @@ from warplens.errors import WarplensError
 from warplens.launch.buffers import Buffers
 from warplens.launch.captured_graphs import CapturedCode, CapturedGraph, CapturedNode, captured_graphs
 from warplens.launch.collected_run import CollectedRun
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.variant import Variant, Variants
 from warplens.launch.weaving_options import weaving
 from warplens.launch.woven import WovenKernel, WovenLaunch
@@ -31,8 +33,9 @@ GRAPHS = "CUDA graphs"
 """The subject of notes about all graphs."""
 
 
-class CapturedLaunch:
-    """A launch that goes into a graph: `with launch as pointer:` launches the indirectly woven kernel with it."""
+class CapturedLaunch(LentLaunch):
+    """A launch that goes into a graph. `pointer` is the address of a new cell, which holds the buffer's own address; if
+    the launch fails, the cell stays unused."""
 
     def __init__(
         self,
@@ -44,32 +47,14 @@ class CapturedLaunch:
         stream: int,
         code: CapturedCode,
     ) -> None:
-        self._graph, self._kernel, self._variant, self._grid, self._how = graph, kernel, variant, grid, how
-        self._stream, self._code = stream, code
-
-    @property
-    def pointer(self) -> int:
-        """The address of a new cell, which holds the buffer's own address. Ask for it once."""
-        self._number = captured_graphs(self._graph.lib).new_cell(self._graph)
-        return self._graph.cell(self._number)
-
-    def __enter__(self) -> int:
-        return self.pointer
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self.launched()
+        number = captured_graphs(graph.lib).new_cell(graph)
+        self.pointer = graph.cell(number)
+        self._graph, self._stream = graph, stream
+        self._node = CapturedNode(kernel, variant, grid, number, how, 0, code)
 
     def launched(self) -> None:
-        """The kernel is a node of the graph now."""
         added = self._graph.lib.capture(self._stream)
-        handle = 0 if added is None else added.node
-        self._graph.nodes.append(
-            CapturedNode(self._kernel, self._variant, self._grid, self._number, self._how, handle, self._code)
-        )
-
-    def failed(self) -> None:
-        """The kernel could not be launched; its cell stays unused."""
+        self._graph.nodes.append(replace(self._node, handle=0 if added is None else added.node))
 
 
 class Replays:

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.options import COLD, Options
-from warplens.record.capture import Dim3, Launch
+from warplens.record.capture import Launch
+
+if TYPE_CHECKING:
+    from warplens.launch.ready import ReadyLaunches
 
 GRIDS_APART = 64
 """Grids of one compiled kernel that are variants of their own; later ones share one variant."""
@@ -25,14 +27,6 @@ class Choice(Enum):
     TIME = "time"
     """Launch the plain kernel, and measure how long it takes."""
     PLAIN = "plain"
-
-
-class PreparedLaunches(Protocol):
-    """Launches whose memory is at hand (launch/ready.py)."""
-
-    def take(self, kernel: Any, grid: Dim3, stream: int) -> LentLaunch | None: ...
-
-    def give_back(self) -> None: ...
 
 
 @dataclass
@@ -70,7 +64,7 @@ class Variant:
     """The slowdown that was estimated from the first launch, if that decided about the weaving."""
     newest: Launch | None = None
     """The last launch of this weaving that came home, while the budget is not settled."""
-    ready: PreparedLaunches | None = None
+    ready: ReadyLaunches | None = None
     """Launches whose memory is at hand."""
     identity: tuple[str, Hashable, Hashable] = ("", None, None)
     """What `Variants.of` found it by."""

@@ -9,6 +9,7 @@ from typing import Any
 from warplens.errors import WarplensError, without_frames
 from warplens.launch.arena import Range
 from warplens.launch.engine import Engine
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.variant import Variant
 from warplens.record.aggregate_rows import AggregateLayout
 from warplens.record.capture import Device, Dim3, Launch
@@ -59,7 +60,7 @@ class WovenKernel:
             "slack": woven.slack,
             "full": woven.full,
             "store": woven.stores[symbol],
-            "between": woven.between.get(symbol, ()),
+            "between": () if symbol in woven.aggregates else woven.between.get(symbol, ()),
             "aggregate": woven.aggregates.get(symbol),
         }
         regions = more.get("regions", woven.regions)
@@ -77,11 +78,9 @@ class WovenKernel:
         return self.select.blocks_of(grid[0] * grid[1] * grid[2]) * self.select.tracks_per_block(self.warps)
 
 
-class WovenLaunch:
-    """A launch that is recorded: `with launch as pointer:` launches the woven kernel with that pointer.
-
-    `pointer` is what the kernel takes as its buffer: the address, with log2 of a track's size in its low bits.
-    """
+class WovenLaunch(LentLaunch):
+    """A launch that is recorded. `pointer` has the address of its memory, with log2 of a track's size in the low
+    bits."""
 
     __slots__ = (
         "address", "device", "engine", "event", "generation", "grid", "kernel", "launch", "place", "pointer", "problem",
@@ -115,15 +114,6 @@ class WovenLaunch:
         """Bytes of its memory."""
         return self.tracks << self.shift
 
-    def __enter__(self) -> int:
-        return self.pointer
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self.launched()
-        else:
-            self.failed()
-
     def launched(self) -> None:
         """The kernel was given to its stream. What the driver says against it is the profile's problem, not the
         program's."""
@@ -136,7 +126,6 @@ class WovenLaunch:
             engine.collector.add(self)
 
     def failed(self) -> None:
-        """The kernel could not be launched."""
         self.problem = WarplensError(f"kernel {self.kernel.name}: a recorded launch failed")
         self.cancel()
 

@@ -13,6 +13,7 @@ from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.launch_timer import LaunchTime, LaunchTimer, TimedLaunch
+from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.options import DelayOptions
@@ -216,19 +217,8 @@ def _why(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class LentDelay:
-    """A launch that is delayed: `pointer`, which the kernel takes for its buffer, is the delay in cycles."""
+class LentDelay(LentLaunch):
+    """A launch that is delayed: `pointer`, which the kernel takes for its buffer, is the delay in cycles. When it was
+    made, nothing is left to do: no memory was lent, and the kernel wrote no records."""
 
     pointer: int
-
-    def launched(self) -> None:
-        """Nothing is left to do: the kernel wrote no records."""
-
-    def failed(self) -> None:
-        """Nothing is left to do: no memory was lent."""
-
-    def __enter__(self) -> int:
-        return self.pointer
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is left to do, as above."""

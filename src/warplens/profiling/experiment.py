@@ -22,7 +22,7 @@ from warplens.launch.variant import Variant
 from warplens.options import COLD, DelayOptions
 from warplens.profiling.delay_session import PLAIN, DelayArm, DelaySession, variant_key
 from warplens.profiling.profile import Profile
-from warplens.record.capture import BETWEEN, VARIANT
+from warplens.record.capture import VARIANT
 from warplens.trace.model import Trace
 from warplens.trace.schema import LIFE
 from warplens.weave.delay import MAX_DELAY
@@ -227,8 +227,7 @@ class Experiment:
         if not self._targets:
             raise WarplensError("no recorded launch can be delayed: sensitivity needs kernels whose marks are woven")
         found = {name: 0.0 for target in self._targets for one in target.launches for name in one.counts}
-        without_marks = {name for info in trace.meta.launches for name in info.extra.get(BETWEEN, ())}
-        found = {name: share for name, share in found.items() if name != LIFE and name not in without_marks}
+        found.pop(LIFE, None)
         for (_, region), share in self._shares.items():
             if region in found:
                 found[region] += share

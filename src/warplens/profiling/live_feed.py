@@ -23,10 +23,12 @@ from warplens.launch.woven import WovenLaunch
 from warplens.profiling.hang_snapshot import clock_offset
 from warplens.record.capture import HOST_NS, Capture, Launch
 from warplens.session import Session
+from warplens.session.host_clock import now_ns as clock_ns
 from warplens.threads import BackgroundThread
 from warplens.trace.merge import rebase
 from warplens.trace.model import Trace
 from warplens.view.live_state import LiveKernel, LiveState
+from warplens.view.rank_summary import LiveCollective
 from warplens.wording import plural
 
 PERIOD_S = 0.4
@@ -70,6 +72,10 @@ class LiveFeed:
         self._counted: dict[int, int] = {}
         """By number of a launch, until when the overview has it."""
         self._overview = RunningOverview()
+        self._seen: dict[str, int] = {}
+        """The launches of each kernel at the last look."""
+        self._last_launch: tuple[str, float] | None = None
+        """The kernel that was launched last, and when on the monotonic clock."""
         self._origin: int | None = None
         """The globaltimer at the first record."""
         self._offset = 0
@@ -108,7 +114,9 @@ class LiveFeed:
     def look(self, host_ns: Callable[[], int] = time.time_ns) -> LiveState:
         """Copy what is new, and make the state of now."""
         made = time.monotonic()
+        seen = self._session.seen
         launches = self._session.run.launches_so_far()
+        last_launch = self._latest_launch(seen, launches, made, host_ns())
         heads = self._heads.update(launches, made)[:MOST_RUNNING]
         fresh = self._newly_finished(launches)
         running = self._running(heads, lambda: host_ns() + self._offset)
@@ -123,7 +131,7 @@ class LiveFeed:
             made=made,
             elapsed_s=made - self._began,
             program=self._program,
-            kernels=self._kernels(heads),
+            kernels=self._kernels(heads, seen),
             trace=trace,
             hangs=hangs(trace),
             records=self._read + sum(one.records for one in self._followed.values()),
@@ -131,6 +139,8 @@ class LiveFeed:
             overview=self._overview.warps(),
             overview_begin_ns=self._overview.begin_ns or 0,
             bin_ns=self._overview.bin_ns,
+            last_launch=last_launch,
+            collectives=self._collectives(host_ns() + self._offset),
             cost_s=time.monotonic() - made,
             notes=self._notes(),
         )
@@ -212,12 +222,34 @@ class LiveFeed:
         kept = {number: ns for number, ns in self._counted.items() if number in followed}
         self._counted = {**kept, **dict.fromkeys(counted, now_ns)}
 
-    def _kernels(self, heads: list[tuple[WovenLaunch, float]]) -> list[LiveKernel]:
+    def _latest_launch(
+        self, seen: dict[str, int], launches: list[tuple[PendingLaunch, int]], made: float, host_ns: int
+    ) -> tuple[str, float] | None:
+        """The kernel that was launched last and how long ago; of launches that are only counted, as looks tell."""
+        new = [name for name, count in seen.items() if count > self._seen.get(name, 0)]
+        self._seen = seen
+        if new:
+            self._last_launch = new[-1], made
+        if len(launches) > self._known:
+            pending, announced = launches[-1]
+            if isinstance(pending, WovenLaunch):
+                self._last_launch = pending.kernel.name, made - max(host_ns - announced, 0) / 1e9
+        return None if self._last_launch is None else (self._last_launch[0], made - self._last_launch[1])
+
+    def _collectives(self, device_ns: int) -> list[LiveCollective]:
+        log = self._session.collectives
+        found = []
+        for one in log.positions() if log is not None else ():
+            now = device_ns if one.on_device else clock_ns()
+            ago_s = max(now - one.entered_ns, 0) / 1e9
+            found.append(LiveCollective(one.group, one.number, one.operation, one.waits_for, ago_s, one.inside))
+        return found
+
+    def _kernels(self, heads: list[tuple[WovenLaunch, float]], seen: dict[str, int]) -> list[LiveKernel]:
         runs: dict[str, float] = {}
         for one, waited in heads:
             runs[one.kernel.name] = max(waited, runs.get(one.kernel.name, 0.0))
-        names = dict.fromkeys([*runs, *self._recorded, *self._session.seen])
-        seen = self._session.seen
+        names = dict.fromkeys([*runs, *self._recorded, *seen])
         going = Counter(one.kernel.name for one, _ in heads)
         return [
             LiveKernel(name, seen.get(name, 0), self._recorded[name] + going[name], runs.get(name)) for name in names

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from warplens.errors import WarplensError
+from warplens.profiling.job_ranks import JobRank
 from warplens.profiling.live_feed import LiveFeed
 from warplens.session import Session
+from warplens.session.host_clock import host_key
 from warplens.text import printable
 from warplens.view.live_address import LiveAddress, announced
+from warplens.view.live_page import ProgramSite
 from warplens.view.live_server import LiveServer
 
 
@@ -19,11 +23,13 @@ class LiveView:
     """From `start` to `stop`, which may be called again. `trace` is the file that the profile writes, if it does, and
     `program` what to call the program; its script, by default."""
 
-    def __init__(self, session: Session, trace: Path | None, rank: int, program: str = "") -> None:
+    def __init__(self, session: Session, trace: Path | None, job: JobRank, program: str = "") -> None:
         program = program or os.path.basename(sys.argv[0]) or "python"
-        self.feed = LiveFeed(session, program, rank)
-        self.server = LiveServer(self.feed, program)
-        self._address = LiveAddress(self.server.url, os.getpid(), program, rank)
+        self.feed = LiveFeed(session, program, job.rank)
+        self.server = LiveServer(ProgramSite(self.feed, program))
+        self._address = LiveAddress(
+            self.server.url, os.getpid(), program, job.rank, job.size, host_key(), platform.node()
+        )
         self._trace = trace
         self._ends, self._announced = ExitStack(), ExitStack()
 

@@ -143,7 +143,7 @@ class Profile(Session):
             path = self.path
             if path is not None and self.job.is_one_of_many:
                 path = rank_part(path, self.rank)
-            self.live = LiveView(self, path, self.rank, "" if self.path is None else self.path.stem)
+            self.live = LiveView(self, path, self.job, "" if self.path is None else self.path.stem)
             self.live.start()
         return self
 
@@ -238,7 +238,7 @@ class Profile(Session):
             notes={kernel: tuple(said) for kernel, said in self.notes.items()},
             source_hashes=hash_sources(self._trace.meta),
             pc_samples={} if self.run.stalls is None else self.run.stalls.result(self.run.codes).to_json(),
-            rank_notes={} if self._rank_watch is None else {str(self.rank): self._rank_watch.notes().to_json()},
+            rank_notes=self._rank_notes(ended=True),
         )
         rings = last_records(launches)
         if rings:
@@ -257,14 +257,26 @@ class Profile(Session):
         if self.user_mistake is not None:
             raise self.user_mistake
         self._refuse_empty_ranges(launches)
-        self._refuse_silence(launches, self._trace)
+        try:
+            self._refuse_silence(launches, self._trace)
+        except WarplensError as silence:
+            # A rank of a job may run other kernels than the others; an error would end the whole job.
+            if self.whole_program or not self.job.is_one_of_many:
+                raise
+            _say(f"rank {self.rank}: {silence}")
 
     def _save(self, trace: Trace, path: Path) -> None:
         """Write the trace; a rank of a job writes its own part of the job's folder."""
         if self.job.is_one_of_many:
+            if not trace.meta.rank_notes:  # of a rank that hangs
+                trace.meta = replace(trace.meta, rank_notes=self._rank_notes())
             save_rank(trace, path, self.rank)
         else:
             trace.save(path, force=True)
+
+    def _rank_notes(self, *, ended: bool = False) -> dict[str, Any]:
+        watch = self._rank_watch
+        return {} if watch is None else {str(self.rank): watch.notes(ended=ended).to_json()}
 
     def _save_part(self, trace: Trace) -> None:
         """Write what a rank has so far; its last part replaces it."""

@@ -47,11 +47,11 @@ class RankWatch:
         if self._thread.is_alive():
             self._thread.join()
 
-    def notes(self) -> RankNotes:
-        """What was noted so far."""
+    def notes(self, *, ended: bool = False) -> RankNotes:
+        """What was noted so far, or until the rank `ended`."""
         calls = self._session.collectives
         samples = {name: tuple(some) for name, some in self._samples.items()}
-        return RankNotes(self._host, samples, tuple(calls.noted()) if calls is not None else ())
+        return RankNotes(self._host, samples, tuple(calls.noted()) if calls is not None else (), ended)
 
     def _run(self) -> None:
         try:

@@ -9,6 +9,7 @@ from warplens.ptx.tree import Instruction
 
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _BYTES = "mbarrier::complete_tx::bytes"
+_OPCODES = frozenset({"mbarrier", "cp", "st", "red", "tcgen05", "bar", "barrier"})
 CLUSTER_SPACE, CTA_SPACES = "shared::cluster", ("shared", "shared::cta")
 
 
@@ -34,7 +35,10 @@ class BarrierUse:
 
 def barrier_use(instruction: Instruction) -> BarrierUse | None:
     """What an instruction does with a barrier; None if nothing, or nothing that can be told from its text."""
-    opcode, modifiers, operands = instruction.opcode, instruction.modifiers, list(instruction.operands)
+    opcode, modifiers = instruction.opcode, instruction.modifiers
+    if opcode not in _OPCODES:
+        return None
+    operands = list(instruction.operands)
     if opcode == "mbarrier":
         return _of_mbarrier(modifiers, operands)
     if opcode in ("cp", "st", "red") and _BYTES in modifiers:

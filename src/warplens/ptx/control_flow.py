@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from warplens.ptx.dominators import DominatorTree, predecessors
-from warplens.ptx.labels import jump_targets
+from warplens.ptx.labels import JUMPS, jump_targets
 from warplens.ptx.tree import Function, Instruction, Label, Node, walk
 
+_BARRIERS = frozenset({"bar", "barrier"})
 _TERMINATORS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
@@ -24,8 +25,8 @@ class BasicBlock:
     successors: list[int] = field(default_factory=list)
 
     @property
-    def instructions(self) -> Iterator[Instruction]:
-        return (node for node in self.nodes if isinstance(node, Instruction))
+    def instructions(self) -> list[Instruction]:
+        return [node for node in self.nodes if isinstance(node, Instruction)]
 
     @property
     def predicate(self) -> str | None:
@@ -33,10 +34,16 @@ class BasicBlock:
         last = self.nodes[-1] if self.nodes else None
         return last.predicate if isinstance(last, Instruction) else None
 
+    @property
+    def is_indirect(self) -> bool:
+        """Whether it ends with a jump through a table."""
+        last = self.nodes[-1] if self.nodes else None
+        return isinstance(last, Instruction) and last.opcode == "brx"
+
 
 def is_barrier(node: Node) -> bool:
     """Whether all lanes of a warp wait for each other at this instruction."""
-    if not isinstance(node, Instruction) or node.opcode not in ("bar", "barrier") or node.predicate:
+    if not isinstance(node, Instruction) or node.opcode not in _BARRIERS or node.predicate:
         return False
     if "warp" in node.modifiers:
         return node.operands in (("0xffffffff",), ("-1",), ("4294967295",))
@@ -47,8 +54,7 @@ class ControlFlow:
     """A function's basic blocks in text order. The last block is empty and stands for the function's end."""
 
     def __init__(self, function: Function) -> None:
-        self.blocks = _basic_blocks(function)
-        self._block_of = {id(node): number for number, block in enumerate(self.blocks) for node in block.nodes}
+        self.blocks, self._block_of = _basic_blocks(function)
 
     def block_of(self, node: Node) -> int | None:
         """The number of the block that contains `node`."""
@@ -82,19 +88,32 @@ class ControlFlow:
         return DominatorTree(self.predecessors, len(self.blocks) - 1)
 
 
-def _basic_blocks(function: Function) -> list[BasicBlock]:
+def _basic_blocks(function: Function) -> tuple[list[BasicBlock], dict[int, int]]:
+    """The blocks, and the number of each node's block by the node's `id`."""
     blocks = [BasicBlock()]
+    nodes = blocks[0].nodes
+
+    def start() -> list[Node]:
+        blocks.append(BasicBlock())
+        return blocks[-1].nodes
+
     for node in walk(function.body or []):
-        if (isinstance(node, Label) or is_barrier(node)) and blocks[-1].nodes:
-            blocks.append(BasicBlock())
-        blocks[-1].nodes.append(node)
-        if isinstance(node, Instruction) and node.opcode in _TERMINATORS:
-            blocks.append(BasicBlock())
-    blocks.append(BasicBlock())
+        if isinstance(node, Instruction):
+            if nodes and node.opcode in _BARRIERS and is_barrier(node):
+                nodes = start()
+            nodes.append(node)
+            if node.opcode in _TERMINATORS:
+                nodes = start()
+        else:
+            if nodes and isinstance(node, Label):
+                nodes = start()
+            nodes.append(node)
+    start()
     block_of = {id(node): number for number, block in enumerate(blocks) for node in block.nodes}
-    targets = jump_targets(function)
-    for number, block in enumerate(blocks[:-1]):
-        last = block.nodes[-1] if block.nodes else None
+    ends = [block.nodes[-1] if block.nodes else None for block in blocks]
+    jumps = any(isinstance(last, Instruction) and last.opcode in JUMPS for last in ends)
+    targets = jump_targets(function) if jumps else {}
+    for number, (block, last) in enumerate(zip(blocks[:-1], ends[:-1], strict=True)):
         if not isinstance(last, Instruction) or last.opcode not in _TERMINATORS:
             block.successors = [number + 1]
             continue
@@ -102,7 +121,7 @@ def _basic_blocks(function: Function) -> list[BasicBlock]:
         if last.predicate:
             block.successors.append(number + 1)
     _connect_endless_loops(blocks)
-    return blocks
+    return blocks, block_of
 
 
 def _connect_endless_loops(blocks: list[BasicBlock]) -> None:

@@ -11,6 +11,7 @@ for a lane that has already left the loop, so they count as diverged up to a bar
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import defaultdict
@@ -58,14 +59,17 @@ class Divergence:
         """Whether every warp of the kernel starts with 32 active lanes."""
         self.flow = ControlFlow(function)
         self._blocks = self.flow.blocks
-        indirect = any(i.opcode == "brx" for block in self._blocks for i in block.instructions)
-        self.varying: set[str] = set()
+        self._varying: set[str] = set()
         """Registers that may differ between lanes."""
         self._observed: set[str] = set()
         """Registers that depend on concurrent writes of other threads."""
-        self._divergent = set(range(len(self._blocks)) if indirect else ())
-        self._thread_index = _thread_registers(self._blocks) if self._aligned else set()
-        if not indirect:
+        self._reads: dict[int, set[str]] = {}
+        """By the `id` of an instruction, the names in its operands behind the first."""
+        self._divergent: set[int] = set()
+        self._solved = False
+        if any(block.is_indirect for block in self._blocks):
+            self._divergent, self._solved = set(range(len(self._blocks))), True
+        elif any(block.predicate and len(block.successors) > 1 for block in self._blocks):
             self._solve()
         self._after_divergence = self.flow.reachable(list(self._divergent))
 
@@ -80,10 +84,14 @@ class Divergence:
 
     def varies(self, operand: str) -> bool:
         """Whether an operand may differ between lanes."""
+        if not self._solved:  # a function without branches has no divergent block, so nothing was computed yet
+            self._solve()
         return self._any_varies((operand,))
 
     def _solve(self) -> None:
         """Propagate varying registers and divergent blocks until neither set grows; each change is followed once."""
+        self._solved = True
+        self._thread_index = _thread_registers(self._blocks) if self._aligned else set()
         readers: defaultdict[str, list[Instruction]] = defaultdict(list)
         branches: defaultdict[str, list[int]] = defaultdict(list)
         changed: list[str] = []
@@ -94,37 +102,39 @@ class Divergence:
             changed.extend(new)
 
         def follow(instruction: Instruction) -> None:
-            if self._writes_varying(instruction):
-                add(instruction, self.varying)
-            if self._writes_observed(instruction):
+            reads = self._reads[id(instruction)]
+            if self._writes_varying(instruction, reads):
+                add(instruction, self._varying)
+            if self._writes_observed(instruction, reads):
                 add(instruction, self._observed)
 
         for number, block in enumerate(self._blocks):
             for instruction in block.instructions:
-                for name in names(" ".join(instruction.operands[1:])) | {instruction.predicate or ""}:
+                reads = self._reads[id(instruction)] = names(" ".join(instruction.operands[1:]))
+                for name in reads | {instruction.predicate} if instruction.predicate else reads:
                     readers[name].append(instruction)
                 follow(instruction)
             if len(block.successors) > 1 and block.predicate:
                 branches[block.predicate].append(number)
-        barriers = self._next_barriers()
         divergent, depends_on_others = BlocksBetween(self.flow), BlocksBetween(self.flow)
         self._divergent = divergent.blocks
         while changed:
             name = changed.pop()
             for instruction in readers[name]:
                 follow(instruction)
-            for number in branches[name] if name in self.varying else ():
+            for number in branches[name] if name in self._varying else ():
                 until = self.flow.postdominators.parent[number]
                 if name in self._observed:
                     for inner in depends_on_others.add(number, until):
                         for instruction in self._blocks[inner].instructions:
                             add(instruction, self._observed)
                     if number in self.flow.reachable(self._blocks[number].successors, (until,)):
-                        until = barriers[number]
+                        until = self._next_barriers[number]
                 for inner in divergent.add(number, until):
                     for instruction in self._blocks[inner].instructions:
-                        add(instruction, self.varying)
+                        add(instruction, self._varying)
 
+    @functools.cached_property
     def _next_barriers(self) -> list[int]:
         """For each block, its nearest postdominator that starts with a barrier; -1 if there is none."""
         tree = self.flow.postdominators
@@ -135,16 +145,15 @@ class Divergence:
                 found[number] = above if _starts_with_barrier(self._blocks[above]) else found[above]
         return found
 
-    def _writes_observed(self, instruction: Instruction) -> bool:
+    def _writes_observed(self, instruction: Instruction, reads: set[str]) -> bool:
         """Whether the result may depend on concurrent writes of other threads."""
         if observes_other_threads(instruction):
             return True
-        read = names(" ".join(instruction.operands[1:]))
-        return instruction.predicate in self._observed or bool(self._observed & read)
+        return instruction.predicate in self._observed or not self._observed.isdisjoint(reads)
 
-    def _writes_varying(self, instruction: Instruction) -> bool:
+    def _writes_varying(self, instruction: Instruction, reads: set[str]) -> bool:
         """Whether the result may differ between lanes."""
-        if instruction.predicate in self.varying:
+        if instruction.predicate in self._varying:
             return True
         opcode, operands = instruction.opcode, instruction.operands
         if opcode in _WARP_REDUCTIONS:
@@ -154,10 +163,11 @@ class Divergence:
             return not one_lane or operands[3] not in _WHOLE_WARP_SEGMENT or self._any_varies(operands[4:])
         if opcode in _VARYING_RESULT:
             return not self._is_uniform_load(instruction)
-        return not self._is_warp_index(instruction) and self._any_varies(operands[1:])
+        varies = not self._varying.isdisjoint(reads) or any(map(_LANE_REGISTER.match, reads))
+        return varies and not self._is_warp_index(instruction)
 
     def _any_varies(self, operands: tuple[str, ...]) -> bool:
-        return any(_LANE_REGISTER.search(text) or self.varying & names(text) for text in operands)
+        return any(_LANE_REGISTER.search(text) or self._varying & names(text) for text in operands)
 
     def _is_uniform_load(self, instruction: Instruction) -> bool:
         """Whether it loads a kernel parameter or a constant from an address that is the same in every lane."""
@@ -166,7 +176,7 @@ class Divergence:
             return False
         address = names(instruction.operands[1])
         of_kernel = "param" not in instruction.modifiers or bool(address & self._params)
-        return of_kernel and not address & self.varying
+        return of_kernel and not address & self._varying
 
     def _is_warp_index(self, instruction: Instruction) -> bool:
         """Whether it computes from threadIdx.x a value that is the same for 32 neighbouring threads."""
@@ -189,10 +199,16 @@ def _starts_with_barrier(block: BasicBlock) -> bool:
 
 def _thread_registers(blocks: list[BasicBlock]) -> set[str]:
     """Registers that hold threadIdx.x and never anything else."""
-    holds: set[str] = set()
-    other: set[str] = set()
-    for block in blocks:
-        for instruction in block.instructions:
-            is_thread = instruction.opcode == "mov" and instruction.operands[1:] == ("%tid.x",)
-            (holds if is_thread and not instruction.predicate else other).update(written_by(instruction))
-    return holds - other
+    instructions = [instruction for block in blocks for instruction in block.instructions]
+    reading = {id(one) for one in instructions if _reads_thread(one)}
+    holds = {name for one in instructions if id(one) in reading for name in written_by(one)}
+    for one in instructions if holds else ():
+        if id(one) not in reading:
+            holds -= written_by(one)
+    return holds
+
+
+def _reads_thread(instruction: Instruction) -> bool:
+    if instruction.opcode != "mov" or instruction.predicate:
+        return False
+    return instruction.operands[1:] == ("%tid.x",)

@@ -36,10 +36,13 @@ class Edits:
         for holder in self._holders.values():
             changed: list[Node] = []
             for node in holder:
-                changed += self._before.get(id(node), ())
-                if id(node) not in self._removed:
+                key = id(node)
+                if key in self._before:
+                    changed += self._before[key]
+                if key not in self._removed:
                     changed.append(node)
-                changed += reversed(self._after.get(id(node), ()))
+                if key in self._after:
+                    changed += reversed(self._after[key])
             holder[:] = changed
         for collected in (self._holders, self._before, self._after, self._removed):
             collected.clear()

@@ -116,11 +116,12 @@ class _Step:
         return self._registers
 
 
-def _needed(instructions: list[Instruction], operands: Iterable[str]) -> list[_Step]:
+def _needed(function: Function, operands: Iterable[str]) -> list[_Step]:
     """The steps that the values of `operands` depend on, in the order of the text."""
     waiting = {name for operand in operands for name in names(operand)}
     if not waiting:
         return []
+    instructions = list(function.instructions())
     writers: defaultdict[str, list[int]] = defaultdict(list)
     for number, instruction in enumerate(instructions):
         first = instruction.arguments.partition(",")[0].strip()
@@ -159,11 +160,10 @@ class LaneValues:
         self._immediates: dict[str, LaneValue] = {}
         self._kept: dict[tuple[bytes, bool, bytes], LaneValue] = {}
         self._computed: dict[tuple[str | int, ...], LaneValue] = {}
-        instructions = list(function.instructions())
         if operands is None:
-            self._run([_Step(one, targets) for one in instructions if (targets := written_by(one))])
+            self._run([_Step(one, targets) for one in function.instructions() if (targets := written_by(one))])
         else:
-            self._run(_needed(instructions, operands))
+            self._run(_needed(function, operands))
 
     def _run(self, steps: list[_Step]) -> None:
         """Follow the steps until nothing changes. A step is repeated only if a register that it names has changed."""

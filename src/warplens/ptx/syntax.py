@@ -75,6 +75,10 @@ DECLARATOR = re.compile(
     rf"\s*(?P<name>{_IDENTIFIER})\s*(?:<\s*(?P<count>\d+)\s*>\s*)?(?P<dims>(?:\[\s*(?:\w+\s*)?\]\s*)*)"
     rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+)\s*)?(?P<end>[,;])",
 )
+SIMPLE_DECLARATION = re.compile(
+    rf"\.({_SPACES})\s+\.({'|'.join(SCALAR_BYTES)}|pred)\s+({_IDENTIFIER})\s*(?:<\s*(\d{{1,9}})\s*>\s*)?;"
+)
+"""One variable or register family without alignment, array or value, as almost all are declared."""
 DECLARATION_WORD = re.compile(r"\s*\.(\w+)(?:\s*\((?:[^()]|\([^()]*\))*\))?(?:\s+(\d+)\b)?")
 
 HEADER_NAME = re.compile(

@@ -24,6 +24,7 @@ from warplens.ptx.syntax import (
     PARAMETER_NAME,
     PERFORMANCE,
     SCALAR_BYTES,
+    SIMPLE_DECLARATION,
     PtxError,
     split_operands,
     strip_comments,
@@ -36,6 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+_PARTS = tuple(BODY.groupindex[name] for name in ("lead", "negated", "predicate", "opcode", "operands"))
 MAX_NESTING = 64
 """The maximum number of scopes inside each other; compilers make two or three."""
 
@@ -186,7 +188,7 @@ class Function(Node):
         return walk(self.body or [])
 
     def instructions(self) -> Iterator[Instruction]:
-        return (node for node in self.walk() if isinstance(node, Instruction))
+        return instructions_of(self.body or [])
 
 
 @dataclass(slots=True)
@@ -237,6 +239,15 @@ def walk(body: list[Node]) -> Iterator[Node]:
             yield from walk(node.body)
 
 
+def instructions_of(body: list[Node]) -> Iterator[Instruction]:
+    """Every instruction in text order."""
+    for node in body:
+        if isinstance(node, Instruction):
+            yield node
+        elif isinstance(node, Scope):
+            yield from instructions_of(node.body)
+
+
 def _copied(nodes: list[Node]) -> list[Node]:
     """Copy the nodes that rewrites change in place: functions, scopes and instructions."""
     found: list[Node] = []
@@ -262,6 +273,8 @@ def parse(text: str) -> PtxModule:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.source, self.at, self.line = text, 0, 1
+        self.opcodes: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Opcode and modifiers by their text, which most instructions share with others."""
 
     def module(self) -> PtxModule:
         result = PtxModule("", "", 64, [])
@@ -328,40 +341,45 @@ class _Parser:
         return function
 
     def _body(self, start: int, header: str) -> tuple[list[Node], str]:
+        """Parse up to the brace that closes a function. The loop handles most of a module, so it calls little."""
         body: list[Node] = []
         stack: list[Scope] = []
         append = body.append
+        source, at, line, opcodes = self.source, self.at, self.line, self.opcodes
         while True:
-            found = self._next(BODY)
-            if found is None:
+            match = BODY.match(source, at)
+            if match is None:
+                self.at, self.line = at, line
+                self._next(BODY)  # raises where there is text left
                 raise PtxError(start, header.strip().partition("\n")[0], "the function's closing brace is missing")
-            lead, line, match = found
-            kind = match.lastgroup
-            raw = match[0][len(lead) :]
+            at, kind = match.end(), match.lastgroup
+            lead, negated, predicate, name, operands = match.group(*_PARTS)
+            raw = source[match.start() + len(lead) : at]
+            first = line + lead.count("\n")
+            line = first + raw.count("\n")
             if kind == "instruction":
-                opcode, *modifiers = match["opcode"].split(".")
-                append(
-                    Instruction(
-                        lead, raw, line, match["predicate"], match["negated"] == "!", opcode, tuple(modifiers),
-                        match["operands"],
-                    )
-                )  # fmt: skip
+                known = opcodes.get(name)
+                if known is None:
+                    opcode, *modifiers = name.split(".")
+                    known = opcodes[name] = opcode, tuple(modifiers)
+                append(Instruction(lead, raw, first, predicate, negated == "!", *known, operands))
             elif kind == "comment":
-                append(self._comment(lead, raw, line, stack[-1].body if stack else body))
+                append(self._comment(lead, raw, first, stack[-1].body if stack else body))
             elif kind == "label":
-                append(Label(lead, raw, line, match["label_name"]))
+                append(Label(lead, raw, first, match["label_name"]))
             elif kind == "declaration":
-                append(declaration(lead, raw, line))
+                append(declaration(lead, raw, first))
             elif kind == "open":
                 if len(stack) == MAX_NESTING:
-                    raise PtxError(line, raw, f"more than {MAX_NESTING} braces are open")
-                scope = Scope(lead, raw, line)
+                    raise PtxError(first, raw, f"more than {MAX_NESTING} braces are open")
+                scope = Scope(lead, raw, first)
                 append(scope)
                 stack.append(scope)
                 append = scope.body.append
             elif kind != "close":
-                append(self._directive(lead, raw, line, match))
+                append(self._directive(lead, raw, first, match))
             elif not stack:
+                self.at, self.line = at, line
                 return body, lead + raw
             else:
                 stack.pop().close = lead + raw
@@ -370,8 +388,12 @@ class _Parser:
 
 def declaration(lead: str, raw: str, line: int) -> Declaration:
     """Parse a declaration such as `.reg .b32 %r<4>;`."""
-    text = strip_comments(raw)
     result = Declaration(lead, raw, line)
+    if simple := SIMPLE_DECLARATION.fullmatch(raw):
+        result.space, result.type, name, count = simple.groups()
+        result.variables = (Variable(name, None if count is None else int(count)),)
+        return result
+    text = strip_comments(raw)
     linkage: list[str] = []
     position = 0
     while word := DECLARATION_WORD.match(text, position):

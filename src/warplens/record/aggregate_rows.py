@@ -15,7 +15,7 @@ Zeroed memory is a row without durations, so nothing has to be initialised. Dura
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,16 @@ class AggregateRow:
 
 @dataclass(frozen=True)
 class AggregateLayout:
-    """The rows of a kernel, whether its durations have 64 bits, and the slots of its ring: a power of two, or none."""
+    """The rows of a kernel, whether its durations have 64 bits, and the slots of its ring: a power of two, or none.
+
+    `work` is the region of the code between regions. It has no row: its time is that of the warp's life outside all
+    rows. It is 0 where that is not known: regions overlap, or may be open at the exit.
+    """
 
     rows: tuple[AggregateRow, ...]
     wide: bool = False
     ring: int = 0
+    work: int = 0
 
     @property
     def spans(self) -> list[int]:
@@ -75,7 +80,8 @@ class AggregateLayout:
 
     def describe(self) -> dict[str, Any]:
         rows = [[row.region, row.parent, row.kind] for row in self.rows]
-        return {"wide": self.wide, "rows": rows, **({"ring": self.ring} if self.ring else {})}
+        more = {name: number for name, number in (("ring", self.ring), ("work", self.work)) if number}
+        return {"wide": self.wide, "rows": rows, **more}
 
     @staticmethod
     def restore(document: Mapping[str, Any]) -> AggregateLayout:
@@ -84,7 +90,7 @@ class AggregateLayout:
         try:
             for region, parent, kind in document["rows"]:
                 rows.append(AggregateRow(int(region), int(parent), str(kind)))
-            wide, ring = bool(document["wide"]), int(document.get("ring", 0))
+            wide, ring, work = bool(document["wide"]), int(document.get("ring", 0)), int(document.get("work", 0))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"no list of rows ({error!r})") from None
         for number, row in enumerate(rows):
@@ -94,7 +100,9 @@ class AggregateLayout:
             raise ValueError(f"{len(rows)} rows, at most {MAX_ROWS} are possible")
         if not 0 <= ring <= MAX_SLOTS or ring & (ring - 1):
             raise ValueError(f"a ring of {ring} slots, which is no power of two")
-        return AggregateLayout(tuple(rows), wide, ring)
+        if not 0 <= work <= MAX_REGION:
+            raise ValueError(f"the code between regions is region {work}")
+        return AggregateLayout(tuple(rows), wide, ring, work)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,20 @@ class AggregateTracks:
     least: Int
     most: Int
     histogram: Int
+
+    def with_work(self, layout: AggregateLayout, life: Int) -> tuple[AggregateLayout, AggregateTracks]:
+        """The same with a last row for the code between regions: for each track, as one duration, its `life` in cycles
+        without the outermost rows. A negative life is not known; and durations of 32 bits may have wrapped around in a
+        longer one."""
+        outermost = [number for number in layout.spans if layout.rows[number].parent < 0]
+        rest = life - self.total[:, outermost].sum(axis=1)
+        rest = np.where((rest > 0) & (layout.wide | (life >> 32 == 0)), rest, 0)[:, None]
+        count = (rest > 0).astype(np.int64)
+        histogram = (bucket_of(rest)[..., None] == np.arange(BUCKETS)) * count[..., None]
+        rows = (*layout.rows, AggregateRow(layout.work, -1))
+        columns = ((self.count, count), (self.total, rest), (self.least, rest), (self.most, rest))
+        made = (np.concatenate(both, axis=1) for both in (*columns, (self.histogram, histogram)))
+        return replace(layout, rows=rows, work=0), AggregateTracks(*made)
 
 
 def read_aggregates(layout: AggregateLayout, slots: npt.NDArray[np.uint8]) -> AggregateTracks:

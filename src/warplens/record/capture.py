@@ -36,7 +36,6 @@ from warplens.text import encodable, one_line
 MAGIC = b"WLCAP\x00\r\n"
 VERSION = 1
 SUFFIX = ".wlcap"
-MAX_RANK = (1 << 15) - 1
 HOST_NS = "host_ns"
 """Key in a launch's `extra`: the host's Unix time in ns just before the front end launched the kernel."""
 AUTOMATIC = "automatic_marks"
@@ -233,6 +232,8 @@ def read_capture(path: str | os.PathLike[str]) -> Capture:
     document, body = _read_document(path)
     try:
         return _parse(path, document, body)
+    except CaptureError as error:
+        raise CaptureError(path, error.field, error.problem, error.remedy) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CaptureError(path, "document", f"malformed ({error!r})", "capture again") from None
 
@@ -249,13 +250,8 @@ def _read_document(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Bytes]
         raise CaptureError(path, "header", f"{len(data)} bytes, needs {_FIXED.size}", damaged)
     _, version, length, crc, _ = _FIXED.unpack(data[: _FIXED.size].tobytes())
     if version > VERSION:
-        remedy = "upgrade warplens to read it"
-        raise CaptureError(
-            path,
-            "version",
-            f"{version} is newer than {VERSION}, the latest supported",
-            remedy,
-        )
+        problem = f"{version} is newer than {VERSION}, the latest supported"
+        raise CaptureError(path, "version", problem, "upgrade warplens to read it")
     text = data[_FIXED.size : _FIXED.size + length].tobytes()
     if version < 1 or len(text) < length or zlib.crc32(text) != crc:
         raise CaptureError(path, "document", "its checksum or length does not match", damaged)
@@ -282,38 +278,32 @@ def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) 
             raise CaptureError(
                 path, f"launch {number}", "its checksum does not match", "copy the file again or capture again"
             )
-        launches.append(_launch(path, entry, raw))
-    rank = int(document["rank"])
-    if not 0 <= rank <= MAX_RANK:
-        raise CaptureError(path, "rank", f"{rank} is outside 0..{MAX_RANK}", "capture again with a rank in that range")
+        launches.append(_launch(entry, raw))
     return Capture(
         launches=launches,
         device=_device(document["device"]),
-        rank=rank,
+        rank=int(document["rank"]),
         cost={str(k): float(v) for k, v in document.get("cost", {}).items()},
         producer=encodable(str(document.get("producer", ""))),
     )
 
 
-def _launch(path: str | os.PathLike[str], entry: dict[str, Any], raw: Bytes) -> Launch:
-    try:
-        return Launch(
-            kernel=one_line(str(entry["kernel"])),
-            grid=_dim3(entry["grid"]),
-            block=_dim3(entry["block"]),
-            regions={int(k): one_line(str(v)) for k, v in entry["regions"].items()},
-            capacity=int(entry["capacity"]),
-            raw=raw,
-            full=entry["full"],
-            clock=entry["clock"],
-            stride=int(entry["stride"]),
-            locations={int(k): encodable(str(v)) for k, v in entry.get("locations", {}).items()},
-            cost={str(k): float(v) for k, v in entry.get("cost", {}).items()},
-            extra=dict(entry.get("extra", {})),
-            device=_device(entry["device"]) if "device" in entry else None,
-        )
-    except CaptureError as error:
-        raise CaptureError(path, error.field, error.problem, error.remedy) from None
+def _launch(entry: dict[str, Any], raw: Bytes) -> Launch:
+    return Launch(
+        kernel=one_line(str(entry["kernel"])),
+        grid=_dim3(entry["grid"]),
+        block=_dim3(entry["block"]),
+        regions={int(k): one_line(str(v)) for k, v in entry["regions"].items()},
+        capacity=int(entry["capacity"]),
+        raw=raw,
+        full=entry["full"],
+        clock=entry["clock"],
+        stride=int(entry["stride"]),
+        locations={int(k): encodable(str(v)) for k, v in entry.get("locations", {}).items()},
+        cost={str(k): float(v) for k, v in entry.get("cost", {}).items()},
+        extra=dict(entry.get("extra", {})),
+        device=_device(entry["device"]) if "device" in entry else None,
+    )
 
 
 def _launch_json(launch: Launch) -> dict[str, Any]:

@@ -55,17 +55,20 @@ class HostClock:
 
 @dataclass(frozen=True)
 class RankNotes:
-    """`samples` are readings of each device's globaltimer by its number, and of the Unix time (`WALL`)."""
+    """`samples` are readings of each device's globaltimer by its number, and of the Unix time (`WALL`). If the rank has
+    not `ended`, it was killed after it wrote this, or still runs."""
 
     host: HostClock = HostClock()
     samples: Mapping[str, Sequence[ClockSample]] = field(default_factory=dict)
     calls: Sequence[CollectiveCall] = ()
+    ended: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {
             "host": dict(vars(self.host)),
             "samples": {name: [list(one) for one in some] for name, some in self.samples.items()},
             "calls": [list(call) for call in self.calls],
+            "ended": self.ended,
         }
 
     @classmethod
@@ -77,6 +80,7 @@ class RankNotes:
                 HostClock(**host),
                 {name: [ClockSample(*one) for one in some] for name, some in document["samples"].items()},
                 [CollectiveCall(*call) for call in document["calls"]],
+                bool(document.get("ended", True)),  # older versions do not say it
             )
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"malformed ({error!r})") from None

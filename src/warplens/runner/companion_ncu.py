@@ -40,9 +40,7 @@ class NcuCompanion(Companion):
 
     def after(self) -> CompanionReport:
         options = self.profile.options
-        kernels = run_ncu(
-            self.program.command, self.report, kernels=options.kernels, launches=options.launches, force=True
-        )
+        kernels = run_ncu(self.program.command, self.report, kernels=options.kernels, launches=options.launches)
         counters, problem = self._regions()
         return CompanionReport(
             files=[path for path in (self.report, self.marked_report) if path.exists()],
@@ -67,13 +65,8 @@ class NcuCompanion(Companion):
         with tempfile.TemporaryDirectory(prefix="warplens-ncu-") as folder:
             command = marked_command(self.program, self.profile.options, Path(folder) / "marked.warplens")
             try:
-                pages = run_ncu_marked(
-                    command,
-                    self.marked_report,
-                    kernels=f"^({'|'.join(names)})",
-                    launches=_LAUNCHES * len(names),
-                    force=True,
-                )
+                chosen = f"^({'|'.join(names)})"
+                pages = run_ncu_marked(command, self.marked_report, kernels=chosen, launches=_LAUNCHES * len(names))
             except WarplensError as error:
                 return None, f"regions have no counters: {error}"
         return region_counters(self.profile.trace, pages), ""

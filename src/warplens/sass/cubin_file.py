@@ -10,7 +10,7 @@ from warplens.errors import WarplensError
 
 _CUDA_MACHINE = 190
 _LARGEST_TABLE = 1 << 16
-_TEXT = ".text."
+_TEXT, _PARAMETERS = ".text.", ".nv.constant0."
 _LINES, _PTX = ".nv_debug_line_sass", ".nv_debug_ptx_txt"
 
 
@@ -31,8 +31,12 @@ class CubinFile:
 
     @property
     def kernels(self) -> list[str]:
-        """The symbols of its functions, each of which has a text section of its own."""
-        return [name[len(_TEXT) :] for name in self.sections if name.startswith(_TEXT)]
+        """The symbols of its kernels. Other functions may have text sections, too, but no parameters of their own."""
+        return [
+            name[len(_TEXT) :]
+            for name in self.sections
+            if name.startswith(_TEXT) and f"{_PARAMETERS}{name[len(_TEXT) :]}" in self.sections
+        ]
 
     @property
     def has_lines(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from warplens.sass.cuda_tools import all_tools, find_tool
 from warplens.sass.opcode_classes import class_of
 
 TIMEOUT_S = 120
+OTHER_SECTIONS = 1 << 32
+"""The least address of an instruction that is not in the kernel's own section, in `linked` code."""
 _SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)\s*,")
 _LINE = re.compile(r'\s*//## File "([^"]*)", line (\d+)')
 """With -gp, nvdisasm only prints lines of the PTX, with -g those of `.loc`; a linker changes the file's name."""
@@ -22,7 +25,12 @@ _LABEL = re.compile(r"([.$\w]+):\s*$")
 _INSTRUCTION = re.compile(
     r"\s*/\*([0-9a-f]+)\*/\s+(?:@(?P<negated>!?)(?P<predicate>U?P\w+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>[^;]*);"
 )
+_SCHEDULE = re.compile(r"(?:^|\s+)(?:\?\w+|&\w+=\S+)")
+"""How the instruction is scheduled, which nvdisasm prints behind the operands for sm_120."""
 _TARGETS = re.compile(r"`\(([^)]+)\)|BRANCH_TARGETS\s+([^\"]+)")
+
+
+_MOVES = re.compile(r"(?:@\S+ )?(?:HFMA2\S* R\d+, -RZ, RZ,|U?IMAD(?!\.X)\S* U?R\d+, U?RZ, U?RZ,)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +45,8 @@ class SassInstruction:
 
     @property
     def kind(self) -> str:
-        """Its class. ptxas also builds constants by a half-precision product of zeros."""
-        return "move" if self.opcode.startswith("HFMA2") and "-RZ, RZ" in self.operands else class_of(self.opcode)
+        """Its class. ptxas also moves values by adding them to a product of zeros."""
+        return "move" if _MOVES.match(self.text) else class_of(self.opcode)
 
     @property
     def reads_clock(self) -> bool:
@@ -68,9 +76,17 @@ class SassFunction:
         return any(one.line for one in self.instructions)
 
     def successors(self) -> list[list[int]]:
-        """By number of an instruction, the numbers of those that may come after it."""
+        """By number of an instruction, the numbers of those that may come after it; after a call, those behind it."""
         regions: dict[str, int] = {}  # by convergence barrier, where its newest BSSY leads
         return [self._following(number, one, regions) for number, one in enumerate(self.instructions)]
+
+    def calls(self) -> dict[int, int]:
+        """By number of a call: that of the first instruction of the subroutine in this code that it calls."""
+        found: dict[int, int] = {}
+        for number, one in enumerate(self.instructions):
+            if one.opcode.partition(".")[0] == "CALL":
+                found.update((number, self.index_of[at]) for at in self._targets(one.operands) if at in self.index_of)
+        return found
 
     def _following(self, number: int, one: SassInstruction, regions: dict[str, int]) -> list[int]:
         base = one.opcode.partition(".")[0]
@@ -84,8 +100,6 @@ class SassFunction:
             return [regions.get(barrier, number + 1), *(after if one.predicate else [])]
         if base in ("EXIT", "RET", "KILL", "RTT"):
             return after if one.predicate else []
-        if base == "CALL":
-            return [*targets, *after]
         if base in ("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU"):
             # A branch may also name its condition among its operands: BRA.U !UP0, `(.L_x_1).
             always = not one.predicate and (one.operands.startswith("`") or base not in ("BRA", "JMP"))
@@ -99,6 +113,25 @@ class SassFunction:
                     yield self.labels[name.strip()]
 
 
+def linked(functions: Mapping[str, SassFunction], kernel: str) -> SassFunction:
+    """A kernel with the functions that it calls, which are in sections of their own where they are compiled separately
+    or for debugging. Their addresses begin past `OTHER_SECTIONS`."""
+    found = [kernel]
+    for name in found:
+        called = [one.operands for one in functions[name].instructions if one.opcode.startswith("CALL")]
+        names = dict.fromkeys(target for operands in called for target, _ in _TARGETS.findall(operands))
+        found += [target for target in names if target in functions and target not in found]
+    if len(found) == 1:
+        return functions[kernel]
+    rows: list[SassInstruction] = []
+    labels: dict[str, int] = {}
+    for number, name in enumerate(found):
+        shift = number * OTHER_SECTIONS
+        rows += [replace(one, address=one.address + shift) for one in functions[name].instructions]
+        labels |= {label: at + shift for label, at in functions[name].labels.items()} | {name: shift}
+    return SassFunction(kernel, tuple(rows), labels)
+
+
 def disassemble(cubin: bytes, *, by_loc: bool = False) -> dict[str, SassFunction]:
     """Disassemble every function of a cubin. Lines are those of its PTX, or with `by_loc` those that its `.loc` named.
 
@@ -106,8 +139,13 @@ def disassemble(cubin: bytes, *, by_loc: bool = False) -> dict[str, SassFunction
     """
     read_cubin_file(cubin)
     find_tool("nvdisasm")
+    return dict(_disassembled(cubin, tuple(all_tools("nvdisasm")), by_loc))
+
+
+@functools.lru_cache(maxsize=4)  # the kernels of a program are verified one by one
+def _disassembled(cubin: bytes, tools: Sequence[str], by_loc: bool) -> dict[str, SassFunction]:
     problem = SassError("")
-    for tool in all_tools("nvdisasm"):
+    for tool in tools:
         try:
             return parse_listing(_listing(tool, cubin, "-g" if by_loc else "-gp"))
         except SassError as error:  # another copy may be newer than this one
@@ -158,7 +196,8 @@ def parse_listing(text: str) -> dict[str, SassFunction]:
             labels.update(dict.fromkeys(waiting, address))
             waiting = []
             guard = f"{match['negated']}{match['predicate']}" if match["predicate"] else ""
-            rows.append(SassInstruction(address, match["opcode"], match["operands"].strip(), guard, line))
+            operands = _SCHEDULE.sub("", match["operands"]).strip()
+            rows.append(SassInstruction(address, match["opcode"], operands, guard, line))
         elif label := _LABEL.match(raw):
             waiting.append(label[1])
             if not label[1].startswith(".L"):

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.tree import Comment, Declaration, Function, Instruction, Node, PtxModule, Scope, parse, walk
 from warplens.record.layout import Kind, split_word0
-from warplens.sass.open_regions import CLOSE, OPEN, RegionEdge, State, cross, follow
+from warplens.sass.between_regions import EXIT, START, Pairs
+from warplens.sass.open_regions import CLOSE, OPEN, RegionEdge, State, cross, follow, join
 from warplens.sass.source_regions import lines_of_regions, regions_by_source, source_places
+from warplens.sass.unmarked_lines import lines_between, owned_lines, pairs_of
 from warplens.weave.mark_comments import PREFIX, declared_mark, parse_mark
 
 _OPENS, _CLOSES = (Kind.BEGIN, Kind.ASYNC_BEGIN), (Kind.END, Kind.ASYNC_END)
@@ -43,6 +45,12 @@ class MarkedLines:
     """By line with code of the kernel: the regions that own its line in the source (see source_regions.py)."""
     owned: dict[tuple[str, int], set[str]] = field(default_factory=dict)
     """By file and line of the source: the regions that own it."""
+    pairs: Pairs = field(default_factory=dict)
+    """The regions of the code between others."""
+    between: dict[int, set[str]] = field(default_factory=dict)
+    """By line with code of the kernel in no region: the regions between others that it is part of."""
+    outer_clocks: dict[int, RegionEdge] = field(default_factory=dict)
+    """By line with a clock read: whether it is that of the warp's start or that of its exit."""
 
     @property
     def names(self) -> list[str]:
@@ -58,7 +66,7 @@ class MarkedLines:
 
         Its place in the source decides between regions that own lines there; its place in the text decides the rest.
         """
-        here = {one.region for one in self.regions.get(line, ())}
+        here = {one.region for one in self.regions.get(line, ())} or self.between.get(line, set())
         by_source = self.by_source.get(line)
         return by_source | (here - self.with_lines) if by_source else here
 
@@ -83,8 +91,9 @@ def marked_lines(source: str | PtxModule, kernel: str, *, automatic: bool = Fals
     place marks next to the code of other lines."""
     module = parse(source.replace("\0", "")) if isinstance(source, str) else source
     functions = {one.name: one for one in module.functions if one.body is not None}
-    result = MarkedLines()
+    result = MarkedLines(pairs=pairs_of(source if isinstance(source, str) else source.text(), kernel))
     start: dict[str, State] = {kernel: ()}
+    called_between: dict[str, set[str]] = {}
     work = [kernel] if kernel in functions else []
     done: set[str] = set()
     while work:
@@ -92,35 +101,46 @@ def marked_lines(source: str | PtxModule, kernel: str, *, automatic: bool = Fals
         if name in done:
             continue
         done.add(name)
-        for callee, state in _analyse(functions[name], start[name], result, {} if automatic else module.files):
+        calls = _analyse(functions[name], start[name], result, {} if automatic else module.files)
+        for node in functions[name].instructions() if name in called_between else ():
+            result.between.setdefault(node.line, called_between[name])
+        for callee, state, line in calls:
             if callee in functions and callee not in done:
+                called_between.setdefault(callee, set()).update(result.between.get(line, ()))
                 known = start.get(callee)
-                start[callee] = state if known is None else tuple(one for one in known if one in state)
+                start[callee] = state if known is None else join(known, state)
                 work.append(callee)
+    if result.pairs:
+        nodes = [node for name in done for node in functions[name].walk()]
+        result.owned.update(owned_lines(nodes, result.between, result.regions, module.files))
     return result
 
 
 def _analyse(
     function: Function, start: State, result: MarkedLines, files: Mapping[str, str]
-) -> list[tuple[str, State]]:
-    """Add a function's lines; return the functions that it calls, each with the regions open at the call."""
+) -> list[tuple[str, State, int]]:
+    """Add a function's lines; return the functions that it calls, with the regions open at the call, and its line."""
     points = _mark_points(function, result)
     _add_source_regions(function, points, result, files)
     flow = ControlFlow(function)
     edges = [[(node.line, points[id(node)]) for node in block.nodes if id(node) in points] for block in flow.blocks]
     entered = follow([block.successors for block in flow.blocks], edges, start)
     calls = []
+    states: dict[int, State] = {}
     for block, entry in zip(flow.blocks, entered, strict=True):
         if entry is None:
             continue
         state = entry
         for node in block.nodes:
+            states[id(node)] = state
             if id(node) in points:
                 state = cross(state, points[id(node)], node.line)
             elif isinstance(node, Instruction) and node.line not in result.own:
                 result.regions.setdefault(node.line, state)
                 if node.opcode == "call":
-                    calls += [(name, state) for name in re.findall(r"[A-Za-z_$][\w$]*", node.arguments)]
+                    calls += [(name, state, node.line) for name in re.findall(r"[A-Za-z_$][\w$]*", node.arguments)]
+    if result.pairs:
+        result.between.update(lines_between(flow, points, states, result.outer_clocks, result.pairs))
     return calls
 
 
@@ -157,6 +177,7 @@ def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[Regi
     for at, node in enumerate(nodes):
         if isinstance(node, Instruction) and _START_CLOCK in node.raw and _CLOCK.search(node.raw):
             start_clock = node.line
+            result.outer_clocks[start_clock] = START
         mark = _mark_at(node)
         line = _clock_after(nodes, at, start_clock, result.own) or shared if mark else 0
         if mark is None or not line:
@@ -168,6 +189,12 @@ def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[Regi
             result.clocks.setdefault(line, []).append(edge)
         else:
             result.point_clocks.add(line)
+    exits = {
+        node.line
+        for node in nodes
+        if isinstance(node, Instruction) and _EXIT_CLOCK in node.raw and _CLOCK.search(node.raw)
+    }
+    result.outer_clocks.update(dict.fromkeys(exits - result.clocks.keys() - result.point_clocks, EXIT))
     return points
 
 

@@ -5,7 +5,7 @@ The same walk serves PTX, where it says what the author marked, and SASS, where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 OPEN, CLOSE = "open", "close"
@@ -43,29 +43,58 @@ def cross(state: State, edges: Sequence[RegionEdge], place: int) -> State:
 
 
 def follow(
-    successors: Sequence[Sequence[int]], edges: Sequence[Sequence[tuple[int, Sequence[RegionEdge]]]], start: State = ()
+    successors: Sequence[Sequence[int]],
+    edges: Sequence[Sequence[tuple[int, Sequence[RegionEdge]]]],
+    start: State = (),
+    calls: Mapping[int, int] | None = None,
 ) -> list[State | None]:
     """The state at the entry of each node, None if it cannot be reached. `edges` are a node's marks with their places.
 
-    Where paths meet, only regions that are open on all of them stay open.
+    Where paths meet, only regions that are open on all of them stay open. `calls` are nodes that call a subroutine,
+    with its first node, which their successors do not name: in a subroutine, the regions of all its calls are open.
     """
     entry: list[State | None] = [None] * len(successors)
-    if not entry:
-        return entry
-    entry[0] = start
-    work = [0]
+    starts = {0: start} if entry else {}
+    work = list(starts)
+    while work:
+        first = work.pop()
+        body = _follow_body(successors, edges, first, starts[first])
+        for node, state in body.items():
+            entry[node] = state
+            target = (calls or {}).get(node)
+            joined = None if target is None else join(starts.get(target, ()), state)
+            if target is not None and joined is not None and starts.get(target) != joined:
+                starts[target] = joined
+                work.append(target)
+    return entry
+
+
+def _follow_body(
+    successors: Sequence[Sequence[int]],
+    edges: Sequence[Sequence[tuple[int, Sequence[RegionEdge]]]],
+    first: int,
+    start: State,
+) -> dict[int, State]:
+    entry = {first: start}
+    work = [first]
     while work:
         node = work.pop()
-        state = entry[node] or ()
+        state = entry[node]
         for place, marks in edges[node]:
             state = cross(state, marks, place)
         for after in successors[node]:
-            known = entry[after]
+            known = entry.get(after)
             met = state if known is None else _meet(known, state)
             if met != known:
                 entry[after] = met
                 work.append(after)
     return entry
+
+
+def join(one: State, other: State) -> State:
+    """What is open on one of two ways into a subroutine."""
+    known = {region.region for region in one}
+    return (*one, *(region for region in other if region.region not in known))
 
 
 def _meet(one: State, other: State) -> State:

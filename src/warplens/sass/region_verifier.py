@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from warplens.ptx.syntax import PtxError
+from warplens.sass.between_regions import START, between_regions
 from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
-from warplens.sass.disassembly import SassFunction, SassInstruction, disassemble
+from warplens.sass.disassembly import OTHER_SECTIONS, SassFunction, SassInstruction, disassemble, linked
 from warplens.sass.main_work import EMPTY, main_work_flag
 from warplens.sass.marked_lines import MarkedLines, marked_lines
 from warplens.sass.opcode_sequence import opcode_fingerprint
-from warplens.sass.open_regions import OPEN, RegionEdge, State, cross, follow
+from warplens.sass.open_regions import OPEN, RegionEdge, State, follow
 from warplens.sass.verified_regions import (
     MAX_EXAMPLES,
     MAX_INSTANCES,
@@ -25,6 +26,7 @@ from warplens.sass.verified_regions import (
     RegionInstance,
     ranges_of,
 )
+from warplens.weave.code_between import OUTSIDE
 
 _STEP = 16
 """Bytes of an instruction."""
@@ -53,8 +55,9 @@ def verify_cubin(
         raise NoLineTable("the cubin has no line table; assemble it with -lineinfo")
     if ptx and file.ptx and not numbered and not _same_text(ptx, file.ptx):
         raise SassError("its PTX is not the text that its machine code was assembled from")
-    function = disassemble(cubin, by_loc=numbered)[kernel]
-    if not function.has_lines:
+    functions = disassemble(cubin, by_loc=numbered)
+    function = linked(functions, kernel)
+    if not functions[kernel].has_lines:
         raise NoLineTable("the line table of the cubin does not cover the kernel; assemble it with -lineinfo")
     try:
         lines = marked_lines(ptx or file.ptx, kernel, automatic=automatic)
@@ -83,11 +86,12 @@ def verify_function(
 ) -> KernelVerification:
     """Compare one kernel's disassembly with what its PTX says."""
     placed = _place(function, lines)
-    regions: dict[str, _Tally] = {edge: _Tally() for edge in lines.names}
+    regions: dict[str, _Tally] = {region: _Tally() for region in [*lines.names, *lines.pairs.values()]}
     for one, _ in placed:
         for edge in _edges_at(one, lines):
             if edge.kind == OPEN:
                 regions[edge.region].instances.setdefault(one.address, Counter())
+    unmarked = set(lines.pairs.values())
     counts: Counter[str] = Counter()
     own = 0
     for one, state in placed:
@@ -98,12 +102,14 @@ def verify_function(
         belongs = lines.owners(one.line) if lines.knows(one.line) else set(inside)
         for region, since in inside.items():
             tally = regions.setdefault(region, _Tally())
-            tally.add_inside(one, since, is_own, region in belongs, innermost=state[-1].region == region)
+            innermost = state[-1].region == region or region in unmarked
+            tally.add_inside(one, since, is_own, region in belongs, innermost=innermost)
         if not is_own:
             for region in belongs - inside.keys():
                 regions.setdefault(region, _Tally()).outside.append(one)
     seen = {edge.region for one, _ in placed if one.reads_clock for edge in lines.clocks.get(one.line, ())}
     missing = [region for region in lines.names if region not in seen]
+    seen |= {own for (after, before), own in lines.pairs.items() if {after, before} <= {OUTSIDE, *seen}}
     return KernelVerification(
         name or function.name,
         tuple(
@@ -116,21 +122,51 @@ def verify_function(
         dict(counts),
         tuple(names.get(region, region) for region in missing),
         source,
-        opcode_fingerprint(one.text for one in function.instructions),
+        opcode_fingerprint(one.text for one in function.instructions if one.address < OTHER_SECTIONS),
     )
 
 
 def _place(function: SassFunction, lines: MarkedLines) -> list[tuple[SassInstruction, State]]:
-    """Every instruction that can be reached, with the regions that it is in; clock reads are in those they close."""
+    """Every instruction that can be reached, with the regions that it is in. A clock read is in what it ends: a warp
+    that waits to issue it is still there."""
     edges = [_edges_at(one, lines) for one in function.instructions]
     along = [[(one.address, marks)] if marks else [] for one, marks in zip(function.instructions, edges, strict=True)]
-    entered = follow(function.successors(), along)
-    found = []
-    for one, marks, state in zip(function.instructions, edges, entered, strict=True):
-        if state is not None:
-            after = cross(state, [edge for edge in marks if edge.kind != OPEN], one.address)
-            found.append((one, after))
+    successors = function.successors()
+    entered = follow(successors, along, calls=function.calls())
+    between = _between(function, successors, lines, entered) if lines.pairs else [()] * len(entered)
+    states = zip(function.instructions, entered, between, strict=True)
+    return [(one, state or unmarked) for one, state, unmarked in states if state is not None]
+
+
+def _between(
+    function: SassFunction, successors: Sequence[Sequence[int]], lines: MarkedLines, entered: Sequence[State | None]
+) -> list[State]:
+    """The code between regions that each instruction is part of; a subroutine is part of what its calls are part of."""
+    edges = [_outer_edges_at(one, lines) for one in function.instructions]
+    places = [one.address for one in function.instructions]
+    found = between_regions(successors, edges, entered, places, lines.pairs)
+    for call, target in function.calls().items():
+        for number in _reached(successors, target):
+            found[number] = tuple(dict.fromkeys([*found[number], *found[call]]))
     return found
+
+
+def _reached(successors: Sequence[Sequence[int]], start: int) -> set[int]:
+    seen: set[int] = set()
+    work = [start]
+    while work:
+        number = work.pop()
+        if number not in seen:
+            seen.add(number)
+            work += successors[number]
+    return seen
+
+
+def _outer_edges_at(one: SassInstruction, lines: MarkedLines) -> Sequence[RegionEdge]:
+    """The marks of an instruction, and the start or exit of the warp that it times."""
+    outer = lines.outer_clocks.get(one.line) if one.reads_clock else None
+    marks = _edges_at(one, lines)
+    return marks if outer is None else (outer, *marks) if outer == START else (*marks, outer)
 
 
 def _edges_at(one: SassInstruction, lines: MarkedLines) -> Sequence[RegionEdge]:
@@ -151,8 +187,9 @@ class _Tally:
     own_by_instance: Counter[int] = field(default_factory=Counter)
 
     def add_inside(self, one: SassInstruction, since: int, own: bool, belongs: bool, *, innermost: bool) -> None:
-        self.addresses.append(one.address)
-        if innermost:
+        if one.address < OTHER_SECTIONS:
+            self.addresses.append(one.address)
+        if innermost and one.address < OTHER_SECTIONS:
             self.innermost.append(one.address)
         copy = self.instances.setdefault(since, Counter())
         if own:
@@ -185,7 +222,7 @@ class _Tally:
             ),
             len(self.instances),
             tuple(
-                RegionInstance(begin, sum(copy.values()), self.own_by_instance[begin], dict(copy))
+                RegionInstance(begin % OTHER_SECTIONS, sum(copy.values()), self.own_by_instance[begin], dict(copy))
                 for begin, copy in sorted(self.instances.items())[:MAX_INSTANCES]
             ),
             (*_weightiest(out), *_weightiest(strangers)),
@@ -200,7 +237,7 @@ def _count(instructions: Sequence[SassInstruction]) -> Counter[str]:
 
 
 def _moved(one: SassInstruction, where: str, belongs: str) -> MovedInstruction:
-    return MovedInstruction(one.address, one.text, one.kind, where, one.line, belongs)
+    return MovedInstruction(one.address % OTHER_SECTIONS, one.text, one.kind, where, one.line, belongs)
 
 
 def _weightiest(moved: Sequence[MovedInstruction]) -> list[MovedInstruction]:
@@ -220,5 +257,6 @@ def _where(address: int, begins: Sequence[int], ranges: Sequence[tuple[int, int]
 def _owners(one: SassInstruction, lines: MarkedLines, names: Mapping[str, str]) -> str:
     """The innermost region to which an instruction belongs; empty for code outside all regions."""
     state = lines.regions.get(one.line, ())
-    region = state[-1].region if state else min(lines.by_source.get(one.line, ()), default="")
+    known = lines.by_source.get(one.line) or lines.between.get(one.line) or set()
+    region = state[-1].region if state else min(known, default="")
     return names.get(region, region)

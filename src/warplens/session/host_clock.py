@@ -31,10 +31,10 @@ def sample_wall() -> ClockSample:
 def host_clock() -> HostClock:
     """This host, and what vouches for its Unix time."""
     source, error_ns = _vouched()
-    return HostClock(_host_key(), platform.node(), source, error_ns)
+    return HostClock(host_key(), platform.node(), source, error_ns)
 
 
-def _host_key() -> str:
+def host_key() -> str:
     """What processes that share a clock have in common: the boot of their kernel, and the time namespace."""
     parts = []
     with suppress(OSError):

@@ -69,7 +69,7 @@ def _unconditional(site: DecodeSite, labels: list[int], leave: int | None) -> Te
 
 
 def _label(site: DecodeSite, name: str) -> int:
-    label = site.scope.label(name)
+    label = site.scope.labels.get(name)
     if label is None:
         raise site.error(f"label {name} is not defined in this scope")
     return label
@@ -86,7 +86,7 @@ def _exit(scheduler: LaneScheduler, group: Group, index: int) -> int:
 
 def _indexed(site: DecodeSite, labels: list[int]) -> Terminator:
     operands = site.need(2)
-    names = site.scope.table(operands[1])
+    names = site.scope.tables.get(operands[1])
     if names is None:
         raise site.error(f".branchtargets list {operands[1]} is not defined in this scope")
     choice = site.read(operands[0], "u32")

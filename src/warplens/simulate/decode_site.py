@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -70,26 +71,10 @@ class NameScope:
         self.registers, self.parent = registers, parent
         self.slots: dict[str, int] = {}
         self.families: dict[str, tuple[int, int]] = {}
-        self.places: dict[str, VariableLocation] = {}
-        self.labels: dict[str, int] = {}
-        self.tables: dict[str, tuple[str, ...]] = {}
-
-    def label(self, name: str) -> int | None:
-        scope: NameScope | None = self
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.parent
-        return None
-
-    def table(self, name: str) -> tuple[str, ...] | None:
-        """The labels that `.branchtargets` lists under `name`."""
-        scope: NameScope | None = self
-        while scope is not None:
-            if name in scope.tables:
-                return scope.tables[name]
-            scope = scope.parent
-        return None
+        self.places: ChainMap[str, VariableLocation] = parent.places.new_child() if parent else ChainMap()
+        self.labels: ChainMap[str, int] = parent.labels.new_child() if parent else ChainMap()
+        self.tables: ChainMap[str, tuple[str, ...]] = parent.tables.new_child() if parent else ChainMap()
+        """The labels that each `.branchtargets` lists, by its name."""
 
     def declare(self, declaration: Declaration) -> None:
         width = TYPE_BYTES.get(declaration.type, 16) if declaration.type != "pred" else 0
@@ -108,14 +93,6 @@ class NameScope:
             if family and family[1] in scope.families and int(family[2]) < scope.families[family[1]][0]:
                 scope.slots[name] = self.registers.new(scope.families[family[1]][1])
                 return scope.slots[name]
-            scope = scope.parent
-        return None
-
-    def place(self, name: str) -> VariableLocation | None:
-        scope: NameScope | None = self
-        while scope is not None:
-            if name in scope.places:
-                return scope.places[name]
             scope = scope.parent
         return None
 
@@ -191,7 +168,7 @@ class DecodeSite:
         width = 0 if kind == "pred" else TYPE_BYTES[kind]
         if text.startswith("%") and text[1:] in SPECIAL_REGISTERS:
             return self.registers.special(text[1:], 8 if text == "%gridid" else 4)
-        if (place := self.scope.place(text.partition("+")[0].strip())) is not None:
+        if (place := self.scope.places.get(text.partition("+")[0].strip())) is not None:
             offset = int(text.partition("+")[2].strip() or "0", 0)
             return self.registers.constant(place.at + offset, width)
         bits = self._immediate(text, kind)
@@ -291,7 +268,7 @@ class DecodeSite:
         base = match[1]
         slot = self.scope.slot(base)
         if slot is None:
-            place = self.scope.place(base)
+            place = self.scope.places.get(base)
             at = place.at if place else self._immediate(base, "b64")
             if at is None:
                 raise self.error(f"{base} is not a register or a variable")

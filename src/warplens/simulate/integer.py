@@ -55,8 +55,7 @@ def _addc(site: DecodeSite) -> Step:
 def _with_carry(site: DecodeSite, use: bool) -> Step:
     """`add.cc`, `addc`, `sub.cc`, `subc`: the flag is one predicate per lane; a borrow sets it."""
     kind = bits_of(site.kind)
-    d, a_text, b_text = site.need(3)[:3]
-    a, b = site.read(a_text, kind), site.read(b_text, kind)
+    a, b = (site.read(text, kind) for text in site.need(3)[1:3])
     flag = site.registers.special(_CARRY, 0)
     adds = site.opcode in ("add", "addc")
     one = UNSIGNED[TYPE_BYTES[kind]].type(1)
@@ -70,7 +69,12 @@ def _with_carry(site: DecodeSite, use: bool) -> Step:
         carried = (second < first) if adds else (first < carry * one)
         return second.astype(x.dtype), over | carried
 
-    write = site.assign(d, kind, lambda R: compute(R)[0])
+    return _keep_carry(site, kind, compute, flag)
+
+
+def _keep_carry(site: DecodeSite, kind: str, compute: Callable[[list[Array]], tuple[Array, Array]], flag: int) -> Step:
+    """Write the first result of `compute`, and with `.cc` the second, the carry, to the flag."""
+    write = site.assign(site.operands[0], kind, lambda R: compute(R)[0])
     keep = "cc" in site.has
 
     def step(S: State, g: Group) -> None:
@@ -168,8 +172,8 @@ def _mad(site: DecodeSite) -> Step:
     dtype = dtype_of(kind)
     c = site.read(site.need(4)[3], kind)
     flag = site.registers.special(_CARRY, 0)
-    carry_in, carry_out = site.opcode == "madc", "cc" in site.has
-    if not carry_in and not carry_out:
+    carry_in = site.opcode == "madc"
+    if not carry_in and "cc" not in site.has:
         return site.assign(site.operands[0], kind, lambda R: product(R).view(dtype) + c(R))
 
     def total(R: list[Array]) -> tuple[Array, Array]:
@@ -178,15 +182,7 @@ def _mad(site: DecodeSite) -> Step:
         second = first + (R[flag].astype(dtype) if carry_in else dtype.type(0))
         return second, (first < x) | (second < first)
 
-    write = site.assign(site.operands[0], kind, lambda R: total(R)[0])
-
-    def step(S: State, g: Group) -> None:
-        carry = total(S.R)[1] if carry_out else None
-        write(S, g)
-        if carry is not None:
-            S.R[flag] = carry if g.write is None else np.where(g.write, carry, S.R[flag])
-
-    return step
+    return _keep_carry(site, kind, total, flag)
 
 
 @builds("div", "rem")

@@ -240,7 +240,7 @@ class DecodedEntry:
             if len(formals) != len(actuals):
                 raise site.error(f"{name} has {len(formals)} parameters, the call has {len(actuals)}")
             for formal, actual in zip(formals, actuals, strict=True):
-                place = site.scope.place(actual)
+                place = site.scope.places.get(actual)
                 if formal.space != "param" or place is None:
                     raise site.error(f"{actual} is not a .param variable; the interpreter supports no other arguments")
                 inner.places[formal.name] = place

@@ -99,7 +99,9 @@ class Dataset:
         source = Path(path)
         if not source.exists():
             raise CaptureError(source, "file", "does not exist", "check the path")
-        parts = tuple(_entry(file) for file in (io.part_files(source) if source.is_dir() else [source]))
+        files = io.part_files(source) if source.is_dir() else [source]
+        with io.one_of_parts(len(files)):
+            parts = tuple(_entry(file) for file in files)
         io.check_one_run(source, {part.path: part.meta for part in parts})
         return Dataset(source, parts)
 
@@ -112,6 +114,13 @@ class Dataset:
     def axis(self) -> TimeAxis:
         """The time axis of all parts, whichever are selected."""
         return TimeAxis.of([part.meta for part in self.parts])
+
+    @cached_property
+    def shifts(self) -> dict[tuple[int, int], int]:
+        """By rank and number, how much later each launch is on the axis of the dataset than on that of its part."""
+        if len(self.parts) == 1:
+            return {}
+        return {key: ns for part in self.parts for key, ns in self.axis.shifts(part.meta).items()}
 
     @property
     def rows(self) -> int:

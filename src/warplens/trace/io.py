@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,9 +210,22 @@ def check_one_run(folder: Path, parts: Mapping[Path, Meta]) -> None:
                 raise CaptureError(folder, "folder", problem, "they come from two runs: name one")
 
 
+@contextmanager
+def one_of_parts(count: int) -> Iterator[None]:
+    """A part that cannot be read does not make the others useless: the error says how to get at them."""
+    try:
+        yield
+    except CaptureError as error:
+        if count == 1:
+            raise
+        remedy = f"{error.remedy}, or move it out of the folder to read the others"
+        raise CaptureError(error.path, error.field, error.problem, remedy) from None
+
+
 def _read_folder(folder: Path) -> Trace:
     files = part_files(folder)
-    parts = {file: _read_file(file) if len(files) == 1 else _read_whole(file) for file in files}
+    with one_of_parts(len(files)):
+        parts = {file: _read_file(file) if len(files) == 1 else _read_whole(file) for file in files}
     check_one_run(folder, {file: part.meta for file, part in parts.items()})
     merged = merge(list(parts.values()))
     merged.checked = all(part.checked for part in parts.values())

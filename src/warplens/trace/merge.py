@@ -112,7 +112,7 @@ def merge_meta(metas: Sequence[Meta], axis: TimeAxis) -> Meta:
             for meta, shifts in ((meta, axis.shifts(meta)) for meta in metas)
             for info in meta.launches
         ),
-        devices={key: device for meta in metas for key, device in meta.devices.items()},
+        devices=_merge_devices(metas),
         clock=_merge_clock([meta.clock for meta in metas]),
         losses=_merge_losses([meta.losses for meta in metas]),
         cost={key: value for meta in metas for key, value in meta.cost.items()},
@@ -127,6 +127,16 @@ def merge_meta(metas: Sequence[Meta], axis: TimeAxis) -> Meta:
         origin_ns=axis.origin_ns,
         schema=metas[0].schema,
     )
+
+
+def _merge_devices(metas: Sequence[Meta]) -> dict[str, Mapping[str, Any]]:
+    """The devices by number; where ranks have different ones of a number, by rank and number."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for meta in metas:
+        for key, device in meta.devices.items():
+            if found.setdefault(key, device) != device:
+                found |= {f"{rank}:{key}": device for rank in {info.rank for info in meta.launches}}
+    return found
 
 
 def _merge_samples(metas: Sequence[Meta]) -> dict[str, Any]:

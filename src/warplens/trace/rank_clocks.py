@@ -15,11 +15,16 @@ from warplens.trace.schema import Meta
 @dataclass(frozen=True)
 class RankClock:
     """The clock of one rank: its host, the error of its device's times on the host's clock, and the largest bound on
-    its times against those of any other rank."""
+    its times against those of any other rank. `ended` is as in `RankNotes`."""
 
     host: int = 0
     error_ns: float = 0.0
     worst_ns: float = 0.0
+    ended: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        known = asdict(self)
+        return known if not self.ended else {name: known[name] for name in known if name != "ended"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class RankClocks:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "ranks": {str(rank): asdict(clock) for rank, clock in self.ranks.items()},
+            "ranks": {str(rank): clock.to_json() for rank, clock in self.ranks.items()},
             "hosts": [asdict(host) for host in self.hosts],
             "calls": [list(call) for call in self.calls],
         }
@@ -103,7 +108,8 @@ class RankClocks:
                 [RankCall(*call) for call in document["calls"]],
             )
             clocks = found.ranks.values()
-            ok = all(0 <= one.host < len(found.hosts) and min(one.error_ns, one.worst_ns) >= 0 for one in clocks)
+            ok = all(isinstance(one.ended, bool) for one in clocks)
+            ok = ok and all(0 <= one.host < len(found.hosts) and min(one.error_ns, one.worst_ns) >= 0 for one in clocks)
             ok = ok and all(host.error_ns >= 0 and isinstance(host.name + host.method, str) for host in found.hosts)
             kinds = (int, str, int, str, int, int)
             ok = ok and all(

@@ -42,7 +42,8 @@ def place_ranks(metas: Sequence[Meta]) -> RankPlacement:
             moved, error, between = _move(axis, rank, mine, meta.origin_ns)
             moves |= moved
             host = axis.host_of[rank]
-            ranks[rank] = RankClock(host, max(error, ranks[rank].error_ns if rank in ranks else 0.0))
+            error = max(error, ranks[rank].error_ns if rank in ranks else 0.0)
+            ranks[rank] = RankClock(host, error, ended=notes[rank].ended)
             hosts[host] = max(hosts[host], between)
     names = [axis.notes_of(host)[0].host.name for host in range(len(axis.hosts))]
     methods = [tie.method for tie in axis.host_ties]

@@ -192,6 +192,19 @@ class Meta:
         """Whether spans stand for many executions: the trace has AGGREGATE_COLUMNS."""
         return self.schema >= AGGREGATE_SCHEMA
 
+    def device(self, rank: int, number: int) -> Mapping[str, Any]:
+        """The device of a rank by its number; ranks of a job may have different ones of the same number."""
+        return self.devices.get(f"{rank}:{number}", self.devices.get(str(number), {}))
+
+    @property
+    def distinct_devices(self) -> list[Mapping[str, Any]]:
+        """The devices, those that are alike once."""
+        found: list[Mapping[str, Any]] = []
+        for device in self.devices.values():
+            if device not in found:
+                found.append(device)
+        return found
+
     def locations_of(self, kernel: str) -> Mapping[str, str]:
         """The source location of each region of a kernel."""
         return self.kernel_locations.get(kernel, self.locations)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from warplens.analyse.histogram import durations
 from warplens.analyse.timeline import innermost, rows_of
 from warplens.errors import UsageError, WarplensError, did_you_mean
@@ -104,8 +106,6 @@ def _as_text(name: str) -> str:
 
 def _lanes_of(trace: Trace, row_of_span: Any, spans: Any, rows: int) -> tuple[Any, Any]:
     """The position of each segment's track among the tracks of its row, and the number of tracks per row."""
-    import numpy as np
-
     track = trace.numpy("track")
     heads = run_starts(track)
     owner = row_of_span[heads]
@@ -119,8 +119,6 @@ def _lanes_of(trace: Trace, row_of_span: Any, spans: Any, rows: int) -> tuple[An
 
 def draw_statistics(trace: Trace, axis: Axes) -> None:
     """Draw durations per region: a box from p25 to p75, whiskers to p1 and p99, and the median."""
-    import numpy as np
-
     found = durations(trace)
     palette = dict(zip(trace.regions, colours(len(trace.regions)), strict=True))
     names = sorted(found, key=lambda name: -float(found[name].sum()))

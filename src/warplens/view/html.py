@@ -192,11 +192,10 @@ def write(
     *,
     force: bool = True,
     annotate: bool | None = None,
-    options: ReportOptions | None = None,
     sources: Sequence[Path] | None = None,
 ) -> None:
     """Write a `.html`; by default, source files are read from the working directory only."""
-    save([trace], path, options or ReportOptions(sources=[Path.cwd()] if sources is None else sources), force=force)
+    save([trace], path, ReportOptions(sources=[Path.cwd()] if sources is None else sources), force=force)
 
 
 def write_report(
@@ -321,6 +320,3 @@ def _json(document: Any) -> str:
     """JSON that is safe inside a script element: `<` is escaped, so that no name can end the element."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-__all__ = ["LIMIT", "ReportPage", "ReportOptions", "render", "report", "save", "store", "write"]

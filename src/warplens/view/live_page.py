@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,27 +15,71 @@ from warplens.analyse.timeline import strips, thinned
 from warplens.trace.model import Trace
 from warplens.version import __version__
 from warplens.view import bundle
+from warplens.view.live_server import HTML, JSON, LONGEST_WAIT_S, Answer, asked_number
 from warplens.view.live_state import LiveState, newest_ns
 from warplens.view.palette import colour, ink
 from warplens.view.payload import ColumnPacker, pack_spans
 
 MOST_SPANS = 1 << 16
 """Spans of one document: the page gets all of them anew with each."""
+MOST_COLUMNS = 1000
 MOST_ROWS = 48
 """Rows of the terminal's timeline."""
 
 
-def page(program: str) -> str:
-    """The page, which fetches everything else from where it came from."""
+class StateSource(Protocol):
+    """Where states come from. `wait` returns the first one after a number, or the latest after some seconds."""
+
+    def wait(self, after: int, seconds: float) -> LiveState: ...
+
+
+class ProgramSite:
+    """What the server of one program shows. Pages that ask for the same state get the same bytes."""
+
+    def __init__(self, source: StateSource, program: str) -> None:
+        self._source, self._program = source, program
+        self._documents = LiveDocuments()
+        self._lock = threading.Lock()
+        self._made: dict[int, tuple[LiveState, bytes]] = {}
+        """By columns, the newest document."""
+
+    def warm(self) -> None:
+        """The first document needs modules that take a second to load."""
+        LiveDocuments().of(LiveState())
+
+    def answer(self, name: str, query: str) -> Answer | None:
+        """The page, `state`, or `summary`, which is what the view of a job asks for, and does not wait."""
+        if name == "":
+            return Answer(page("live", self._program), HTML)
+        if name == "state":
+            columns = min(asked_number(query, "columns"), MOST_COLUMNS)
+            return Answer(self._document(asked_number(query, "after"), columns), JSON)
+        if name == "summary":
+            return Answer(self._source.wait(-1, 0).summary().to_json(), JSON)
+        return None
+
+    def _document(self, after: int, columns: int) -> bytes:
+        state = self._source.wait(after, LONGEST_WAIT_S)
+        with self._lock:
+            known = self._made.get(columns)
+            if known is None or known[0] is not state:
+                if len(self._made) > 4:
+                    self._made.clear()
+                known = self._made[columns] = state, self._documents.of(state, columns=columns)
+        # The bytes are the same for all who ask, and their age is not.
+        return b'{"age_s":%.3f,' % state.age_s + known[1][1:]
+
+
+def page(name: str, program: str) -> bytes:
+    """A live page, which fetches everything else from where it came from."""
     style = bundle.read("report.css") + bundle.read("live.css")
-    script = bundle.script("live.js")
+    script = bundle.script(f"{name}.js")
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
     )
     policy = bundle.content_security_policy([script], [style], connect="'self'")
-    return environment.get_template("live.html.j2").render(
-        program=program, version=__version__, policy=policy, style=style, script=script
-    )
+    template = environment.get_template(f"{name}.html.j2")
+    return template.render(program=program, version=__version__, policy=policy, style=style, script=script).encode()
 
 
 class LiveDocuments:

@@ -13,10 +13,13 @@ from warplens.analyse.hang import Hang, group_line
 from warplens.analyse.sample_share import blocks_text, sample_share
 from warplens.trace.model import Trace, empty_table
 from warplens.trace.schema import LIFE
+from warplens.view.rank_summary import LiveCollective, RankSummary
 from warplens.wording import plural
 
 MOST_GROUPS = 8
 """Groups of warps that are listed for one kernel."""
+_MOST_KERNELS = 64
+"""Kernels whose launches are counted in a summary: those launched most often."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class LiveState:
     overview: Mapping[str, Any] = field(default_factory=dict)
     overview_begin_ns: int = 0
     bin_ns: int = 1
+    last_launch: tuple[str, float] | None = None
+    """The kernel that was launched last, recorded or not, and how many seconds before `made`."""
+    collectives: Sequence[LiveCollective] = ()
     cost_s: float = 0.0
     """What it took to make this state."""
     notes: Sequence[str] = ()
@@ -71,6 +77,20 @@ class LiveState:
                 "full='ring' (--full ring) keeps the latest records instead"
             )
         return said
+
+    def summary(self) -> RankSummary:
+        """What the view of a whole job shows of this program; made without a pass over the spans."""
+        often = sorted(self.kernels, key=lambda kernel: -kernel.launches)[:_MOST_KERNELS]
+        return RankSummary(
+            self.ended,
+            self.age_s,
+            {kernel.name: kernel.running_s for kernel in self.kernels if kernel.running_s is not None},
+            {kernel.name: kernel.launches for kernel in often},
+            sum(kernel.launches for kernel in self.kernels),
+            self.last_launch,
+            self.collectives,
+            [f"{hang.kernel}: {group_line(hang.groups[0])}" for hang in self.hangs if hang.groups],
+        )
 
     def where(self) -> list[dict[str, Any]]:
         """Where the warps of each running launch are, by groups."""

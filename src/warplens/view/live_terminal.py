@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
@@ -17,13 +17,12 @@ from rich.text import Text
 from warplens.analyse.timeline import Strips, TimelineRows
 from warplens.errors import WarplensError
 from warplens.view.adaptive_table import AdaptiveTable
+from warplens.view.loopback_client import fetch_loopback
 from warplens.view.terminal import draw_strips
 from warplens.wording import duration, percent
 
 _LABELS = 24
 """Columns that the names of rows may take."""
-_TIMEOUT_S = 10.0
-_LARGEST = 64 << 20
 
 
 def follow(url: str, console: Console, width: int | None = None) -> None:
@@ -36,21 +35,26 @@ def follow(url: str, console: Console, width: int | None = None) -> None:
         except OSError as error:
             raise WarplensError(f"{url} does not answer: {error}") from None
         return
+    if draw_states(console, lambda after: _next_state(url, after, columns - _LABELS)):
+        console.print("the program has ended")
+
+
+def draw_states(console: Console, next_state: Callable[[int], tuple[Any, RenderableType]]) -> bool:
+    """Draw the first state after each number until one has ended; False if Ctrl-C ended the view before."""
     document = {"number": 0, "ended": False}
     try:
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen, suppress(OSError):
             while not document["ended"]:
-                document, drawn = _next_state(url, document["number"], columns - _LABELS)
+                document, drawn = next_state(document["number"])
                 screen.update(drawn, refresh=True)
     except KeyboardInterrupt:
-        return  # the program goes on
-    console.print("the program has ended")
+        return False  # what is shown goes on
+    return True
 
 
 def fetch_state(url: str, after: int, columns: int) -> Any:
     """The first state of a program after a number."""
-    with urllib.request.urlopen(f"{url}state?after={after}&columns={max(columns, 10)}", timeout=_TIMEOUT_S) as answer:
-        return json.loads(answer.read(_LARGEST))
+    return json.loads(fetch_loopback(f"{url}state?after={after}&columns={max(columns, 10)}"))
 
 
 def _next_state(url: str, after: int, columns: int) -> tuple[Any, RenderableType]:

@@ -51,9 +51,9 @@ def summary(trace: Trace) -> list[Fact]:
     """The cards of the summary: what was measured, for how long, and how accurately."""
     meta, losses = trace.meta, trace.meta.losses
     launches = meta.launches
-    devices = [str(device.get("name", "unknown")) for device in meta.devices.values()]
-    sms = [f"{device['sm_count']} SMs" for device in meta.devices.values() if device.get("sm_count")]
-    capability = [f"compute capability {d['capability']}" for d in meta.devices.values() if d.get("capability")]
+    devices = [str(device.get("name", "unknown")) for device in meta.distinct_devices]
+    sms = [f"{device['sm_count']} SMs" for device in meta.distinct_devices if device.get("sm_count")]
+    capability = [f"compute capability {d['capability']}" for d in meta.distinct_devices if d.get("capability")]
     clocks = {info.clock for info in launches} - {"gpu"}
     simulated = {"simulated": "simulated clock", "cpu": "CPU time, not GPU time"}
     kernels = trace.kernels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from markupsafe import escape
 
 from warplens.analyse.timeline import strips
@@ -32,7 +34,11 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300,
         y = _TOP + row * (height + 1)
         if height >= 10 or row % 2 == 0:
             parts.append(f'<text x="0" y="{y + height - 1}" fill="#808080">{escape(found.rows.labels[row])}</text>')
-        for begin, end, code in _runs(found.dominant[row].tolist()):
+        end = 0
+        for code, cells in groupby(found.dominant[row].tolist()):
+            begin, end = end, end + len(list(cells))
+            if code < 0:
+                continue
             x, wide = left + begin * each, (end - begin) * each
             title = escape(f"{found.regions[code]}, {duration(found.begin + begin * found.bin_ns)}")
             parts.append(
@@ -46,16 +52,3 @@ def timeline(trace: Trace, *, by: str = "sm", width: int = 860, bins: int = 300,
         parts.append(f'<text x="{x:.0f}" y="{total - 4}" fill="#808080" text-anchor="{anchor}">{time}</text>')
     more = len(found.rows.labels) - rows
     return "".join([*parts, "</svg>", f'<div style="color:#808080">{more:,} more rows</div>' if more else ""])
-
-
-def _runs(codes: list[int]) -> list[tuple[int, int, int]]:
-    """Join adjacent cells of one region as (begin, end, region)."""
-    joined: list[tuple[int, int, int]] = []
-    for at, code in enumerate(codes):
-        if code < 0:
-            continue
-        if joined and joined[-1][1] == at and joined[-1][2] == code:
-            joined[-1] = (joined[-1][0], at + 1, code)
-        else:
-            joined.append((at, at + 1, code))
-    return joined

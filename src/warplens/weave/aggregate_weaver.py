@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.divergence import Divergence
@@ -20,12 +21,13 @@ from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Raw
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
 from warplens.record.layout import HEADER_BYTES, Kind, TrackState
+from warplens.weave.code_between import WORK, code_between, free_name
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import WOVEN, parse_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.record_ring import CLOCK, RecordRing
-from warplens.weave.region_paths import RegionPath, open_at, region_paths
+from warplens.weave.region_paths import RegionPath, are_nested, open_at, region_paths
 from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
 from warplens.weave.stores.spread import RECONVERGE
 from warplens.weave.track_ptx import AWAITED, FIELD, ZERO, Track, text_of
@@ -49,6 +51,7 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
     entries: dict[str, int] = {}
     threads: dict[str, int] = {}
     layouts: dict[str, AggregateLayout] = {}
+    between: dict[str, list[list[int]]] = {}
     copies = PlainCopies(module, how, plain)
     for function in module.functions:
         if function.body is None:
@@ -70,15 +73,20 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
         if "reqntid" in function.performance:
             threads[function.name] = math.prod(function.performance["reqntid"])
         kernel = _AggregateKernel(function, sketch, buffer, how, numbers)
-        kernel.weave()
         layouts[function.name] = kernel.layout
+        if how.between and kernel.closes_all:
+            unmarked = code_between(function, sketch.sites, module.files)
+            work = numbers.setdefault(free_name(WORK, {site.mark.name for site in sketch.sites}), len(numbers) + 1)
+            layouts[function.name] = replace(kernel.layout, work=work)
+            between[function.name] = [[numbers.get(one.after, 0), numbers.get(one.before, 0), work] for one in unmarked]
+        kernel.weave()
         copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:
         first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
         module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {buffer.name};"))
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
-    woven = Woven("", regions, locations, entries, threads, 0, "stop", stores, aggregates=layouts)
+    woven = Woven("", regions, locations, entries, threads, 0, "stop", stores, {}, between, layouts)
     header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
     return Woven.restore(header + module.text(), woven.describe())
 
@@ -123,6 +131,8 @@ class _AggregateKernel:
         flow = ControlFlow(function)
         self.paths = region_paths(flow, sketch.sites)
         self.open_at_exits = open_at(flow, sketch.sites, [position.node for position in sketch.exits])
+        self.closes_all = are_nested(flow, sketch.sites) and all(one == () for one in self.open_at_exits)
+        """Whether a warp that exits has spent the rest of its life between its outermost regions."""
         self.rows: dict[tuple[RegionPath, bool], int] = {}
         """By path, and whether it is an instant: the row."""
         self.layout = self._layout(numbers)

@@ -23,6 +23,9 @@ _CALL = re.compile(
     r"\s*(?:\((?P<returns>[^()]*)\)\s*,\s*)?(?P<target>[\w$%]+)\s*(?:,\s*\((?P<params>[^()]*)\)\s*)?(?P<rest>.*)", re.S
 )
 
+_SYMBOL = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
+"""A name that is no register."""
+
 
 class Calls:
     """The call graph of a module, and the PTX that passes the track's state along its edges."""
@@ -128,7 +131,7 @@ class Calls:
         if not functions:
             return
         for item in self.module.items:
-            named = _names_in(item.arguments) & functions if isinstance(item, Directive) else set()
+            named = functions.intersection(_SYMBOL.findall(item.arguments)) if isinstance(item, Directive) else None
             if named and isinstance(item, Directive) and item.name == "alias":
                 problem = f"{min(named)}, which contains marks, has an alias"
                 raise PtxError(item.line, item.raw, problem, "call it by its own name", min(named))
@@ -136,7 +139,7 @@ class Calls:
             for instruction in function.instructions():
                 if instruction.opcode == "call":
                     continue
-                named = _names_in(instruction.arguments) & functions
+                named = functions.intersection(_SYMBOL.findall(instruction.arguments))
                 if named:
                     raise PtxError(
                         instruction.line,
@@ -145,10 +148,6 @@ class Calls:
                         "move the marks to the caller, or make the call direct",
                         function.name,
                     )
-
-
-def _names_in(text: str) -> set[str]:
-    return set(re.findall(r"[\w$]+", text))
 
 
 def _is_exit(position: NodePosition) -> bool:

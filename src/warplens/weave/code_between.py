@@ -7,8 +7,9 @@ of it (decode/work_spans.py).
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import PurePath
@@ -28,6 +29,7 @@ OUTSIDE = ""
 MOST_PAIRS = 1024
 """Of regions that can follow one another. A kernel with more, such as an interpreter whose many cases are all marked,
 gets no regions between them."""
+_NAME = re.compile(rf"{WORK} \S.*:\d+(-\d+)?")
 _JUMPS = BRANCHES - {"call"}
 _Lines = Counter[tuple[str, int]]
 
@@ -44,16 +46,28 @@ class CodeBetween:
     last: int
     nodes: frozenset[int] = frozenset()
     """Its instructions, as places among the nodes of the function."""
+    marked: frozenset[str] = frozenset()
+    """The regions of the kernel that have marks."""
 
     @property
     def name(self) -> str:
         """The name of its region: `work attn.py:57-63`."""
         lines = f"{self.first}-{self.last}" if self.first < self.last else f"{self.first}"
-        return f"{WORK} {PurePath(self.file).name}:{lines}" if self.file else WORK
+        return free_name(f"{WORK} {PurePath(self.file).name}:{lines}" if self.file else WORK, self.marked)
 
     @property
     def location(self) -> str:
         return f"{self.file}:{self.first}" if self.file else ""
+
+
+def is_between(region: str) -> bool:
+    """Whether a name is that of code between regions, which only says where it is."""
+    return _NAME.fullmatch(region) is not None
+
+
+def free_name(name: str, marked: Container[str]) -> str:
+    """A name for code between regions that no region with marks has."""
+    return name if name not in marked else f"{name} between regions"
 
 
 @dataclass
@@ -98,22 +112,27 @@ def code_between(function: Function, sites: Sequence[MarkSite], files: dict[str,
 def _find(function: Function, sites: Sequence[MarkSite], lines: SourceLines) -> list[CodeBetween]:
     flow = ControlFlow(function)
     try:
-        paths = region_paths(flow, sites)
+        outermost = outermost_sites(flow, sites)
     except PtxError:
         return []
-    outermost = {id(site.position.node): site for site in sites if len(paths.get(id(site), ())) == 1}
-    stretches = _stretches(flow, outermost, lines)
+    stretches = _stretches(flow, {id(site.position.node): site for site in outermost}, lines)
     starts, ends = ({name for one in stretches if (name := side(one)) is not None} for side in (_after, _before))
     follows = {name: _reached(stretches, _after, name, lambda one: one.leaving) for name in sorted(starts)}
     precedes = {name: _reached(stretches, _before, name, lambda one: one.entering) for name in sorted(ends)}
     reached = {after: {stretches[number].before for number in forward} for after, forward in follows.items()}
     pairs = [(after, before) for after in follows for before in precedes if before in reached[after]]
-    found = []
+    found, marked = [], frozenset(site.mark.name for site in sites)
     for after, before in pairs if len(pairs) <= MOST_PAIRS else ():
         both = [stretches[number] for number in sorted(follows[after] & precedes[before])]
         if nodes := frozenset().union(*(one.nodes for one in both)):
-            found.append(CodeBetween(after, before, *_place(both), nodes))
+            found.append(CodeBetween(after, before, *_place(both), nodes, marked))
     return found
+
+
+def outermost_sites(flow: ControlFlow, sites: Sequence[MarkSite]) -> list[MarkSite]:
+    """The marks of regions that are in no other."""
+    paths = region_paths(flow, sites)
+    return [site for site in sites if len(paths.get(id(site), ())) == 1]
 
 
 def _after(one: _Stretch) -> str | None:

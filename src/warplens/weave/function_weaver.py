@@ -92,7 +92,7 @@ class FunctionWeaver:
         if self.track.awaited != AWAITED:
             for instruction in self.function.instructions():
                 instruction.raw = instruction.raw.replace(AWAITED, self.track.awaited)
-        if self.divergence is not None:
+        if self.divergence is not None and "bra" in self.opcodes:
             make_early([block.groups(self.weaver.how.fuse)[-1] for block in self.outline.blocks])
         # Read the exit clock before the stores of the last block, which are overhead and not part of the kernel.
         shared = {id(block.end.node) for block in self.unchained if id(block) in self.ends_at_exit}

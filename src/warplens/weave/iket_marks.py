@@ -12,6 +12,7 @@ Where one of these depends on the path that leads to a mark, the kernel finds it
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ _PAYLOADS = {
 """How a payload reads by its number in IKET's table of events: the type of a value mark, and the bits that count."""
 _MOVED = re.compile(r"mov\.[bu](?:32|64)\s+[%\w$]+,\s*(%[\w$]+);")
 _TIMER, _SPECIAL = "%globaltimer_lo", ("%globaltimer_lo", "%cluster_ctarank")
-_MOST_STATES, _DEEPEST = 64, 16
-"""How many different states of the pushed ranges, and ranges inside each other, are followed through the code."""
+_MOST_STATES = 64
+"""How many different states of the pushed ranges are followed through the code."""
 _STACK, _TOP, _IS_TOP = "%wl_iket_stack", "%wl_iket_top", "%wl_iket_is_top"
 _State = TypeVar("_State")
 _Stack = tuple[str, ...]
@@ -181,8 +182,10 @@ class _PushedRanges:
         pushed = dict.fromkeys(site.event.name for site in sites if site.event.usage is _Usage.PUSH)
         self.numbers = {name: number for number, name in enumerate(pushed, 1)}
         pops = [id(site) for site in sites if site.event.usage is _Usage.POP]
+        # With more ranges inside each other than there are pushes, a loop pushes more than it pops.
+        deepest = sum(site.event.usage is _Usage.PUSH for site in sites)
         try:
-            stacks = _states(flow, sites, _NOTHING, _next_stack)
+            stacks = _states(flow, sites, _NOTHING, functools.partial(_next_stack, deepest))
             self.last = {pop: {stack[-1] for stack in stacks.get(pop, ()) if stack} for pop in pops}
         except _TooManyPathsError:
             self.last = {pop: set(pushed) for pop in pops}
@@ -245,10 +248,10 @@ def _toggles(flow: ControlFlow, sites: Sequence[_IketMark]) -> dict[_IketEvent, 
     }
 
 
-def _next_stack(stack: _Stack, site: _IketMark) -> _Stack | None:
+def _next_stack(deepest: int, stack: _Stack, site: _IketMark) -> _Stack | None:
     """The pushed ranges after a mark. No path reaches a pop with none: the condition of its push holds there too."""
     if site.event.usage is _Usage.PUSH:
-        if len(stack) == _DEEPEST:
+        if len(stack) == deepest:
             raise _TooManyPathsError
         return (*stack, site.event.name)
     if site.event.usage is _Usage.POP:

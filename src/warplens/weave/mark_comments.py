@@ -47,6 +47,8 @@ BARRIER = "barrier"
 """The value type of a mark that records what the warp does with a barrier."""
 PAYLOAD = (Kind.VALUE, Kind.ANCHOR)
 """Marks whose record is preceded by an 8-byte payload."""
+_PLAIN = re.compile(r"[\w.:+ -]*", re.ASCII)
+"""Names of which only blanks have to be encoded."""
 _NAMED = re.compile(r"//\s*" + PREFIX + r"[A-Z] (\S+)[^\n]*")
 _REGISTER = re.compile(r"%[\w$]+|-?\d+|0[xfd][0-9A-Fa-f]+|-?[\d.]+(?:e[-+]?\d+)?")
 
@@ -82,7 +84,7 @@ class Mark:
 
 def encode_name(name: str) -> str:
     """Encode `name` as one word that is safe in inline asm and in a comment."""
-    return quote(name, safe="_.:+-")
+    return name.replace(" ", "%20") if _PLAIN.fullmatch(name) else quote(name, safe="_.:+-")
 
 
 def mark_text(letter: str, name: str, *operands: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from warplens.ptx.edits import Edits, NodePosition
+from warplens.ptx.labels import JUMPS
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
 from warplens.record.layout import Kind
@@ -118,17 +120,13 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
             result.blocks.append(MarkBlock(open_sites, position, first, tail=since, inside=inside))
             open_sites, inside, used = [], [], 0
 
-    for order, (position, following) in enumerate(_positions(function.body or [], result.edits)):
-        node = position.node
-        if isinstance(node, Label):
-            labels[node.name] = order
-            if node.name in targets:
-                close(position)
-        elif isinstance(node, Instruction):
+    for order, (holder, node, following) in enumerate(_in_order(function.body or [])):
+        if isinstance(node, Instruction):
             if node.opcode in BARRIERS and not _NON_BLOCKING & set(node.modifiers):
-                result.barriers.append(position)
+                result.barriers.append(NodePosition(holder, node, result.edits))
                 blocked = True
             if node.opcode in BRANCHES:
+                position = NodePosition(holder, node, result.edits)
                 close(position)
                 if node.opcode in ("ret", "exit"):
                     result.exits.append(position)
@@ -140,11 +138,17 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
                 since += 1
                 if open_sites:
                     inside.append(node)
-        elif isinstance(node, Directive) and node.name == "loc":
-            location = _location(node.arguments, files) or location
+        elif isinstance(node, Label):
+            labels[node.name] = order
+            if node.name in targets:
+                close(NodePosition(holder, node, result.edits))
+        elif isinstance(node, Directive):
+            if node.name == "loc":
+                location = _location(node.arguments, files) or location
         elif isinstance(node, Comment):
             mark = parse_mark(node.content, node.line)
             if mark is not None:
+                position = NodePosition(holder, node, result.edits)
                 if used + mark.slots > max_slots:
                     close(position)
                 if not open_sites:
@@ -166,21 +170,21 @@ def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxs
     return result
 
 
-def _positions(body: list[Node], edits: Edits) -> Iterator[tuple[NodePosition, Node | None]]:
-    """Every node with its successor in the same list, in text order."""
-    snapshot: list[Node | None] = [*body, None]
-    for node, following in zip(body[:], snapshot[1:], strict=True):
-        yield NodePosition(body, node, edits), following
+def _in_order(body: list[Node]) -> Iterator[tuple[list[Node], Node, Node | None]]:
+    """Every node with the list that contains it and its successor there, in text order."""
+    for node, following in itertools.zip_longest(body, body[1:]):
+        yield body, node, following
         if isinstance(node, Scope):
-            yield from _positions(node.body, edits)
+            yield from _in_order(node.body)
 
 
 def _branch_targets(function: Function) -> set[str]:
     found: set[str] = set()
     for node in function.walk():
-        jump = isinstance(node, Instruction) and node.opcode in ("bra", "brx")
-        table = isinstance(node, Directive) and node.name == "branchtargets"
-        if isinstance(node, Instruction | Directive) and (jump or table):
+        if isinstance(node, Instruction):
+            if node.opcode in JUMPS:
+                found.update(_LABEL.findall(node.arguments))
+        elif isinstance(node, Directive) and node.name == "branchtargets":
             found.update(_LABEL.findall(node.arguments))
     return found
 

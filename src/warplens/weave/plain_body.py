@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warplens.ptx.tree import Comment, Declaration, Function, Label, Node, PtxModule, Raw, Scope
+from warplens.ptx.tree import Comment, Declaration, Directive, Function, Label, Node, PtxModule, Raw, Scope
 from warplens.weave.block_index import linear_index, selected_index
 from warplens.weave.function_weaver import is_code
 from warplens.weave.weaving import Selection, Weaving
@@ -39,7 +39,10 @@ class PlainCopies:
             # The plain copy comes first: most blocks run it, and a jump costs them time.
             label = f"$wl_record_{function.name}"
             at = next(number for number, node in enumerate(function.body) if is_code(node))
-            function.body[at:at] = [Raw.of(_dispatch(label, self._select)), plain, Raw.of(f"{label}:")]
+            lines = [node for node in function.body[:at] if isinstance(node, Directive) and node.name == "loc"]
+            # The woven code would otherwise start in the last line of the plain copy.
+            again = [replace(line) for line in lines[-1:]]
+            function.body[at:at] = [Raw.of(_dispatch(label, self._select)), plain, Raw.of(f"{label}:"), *again]
 
 
 def _copy_of(nodes: list[Node]) -> list[Node]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from warplens.ptx.tree import Instruction, Label, Node
 
@@ -34,11 +33,11 @@ def find_loops(nodes: Sequence[Node]) -> Loops:
     """The loops of a function, by its nodes in text order."""
     labels: dict[str, int] = {}
     waits: dict[int, str] = {}
-    steps = np.zeros(len(nodes) + 1, np.int64)
+    steps: dict[int, int] = {}
     for at, node in enumerate(nodes):
         if isinstance(node, Label):
             labels[node.name] = at
-        elif isinstance(node, Instruction) and node.opcode == "bra" and node.operands:
+        elif labels and isinstance(node, Instruction) and node.opcode == "bra" and node.operands:
             begin = labels.get(node.operands[-1].strip())
             if begin is None:
                 continue
@@ -46,9 +45,10 @@ def find_loops(nodes: Sequence[Node]) -> Loops:
             if kind := polled([one for one in body if isinstance(one, Instruction)]):
                 waits[next(i for i in range(begin, at) if _tests(nodes[i]))] = kind
             else:
-                steps[begin] += 1
-                steps[at + 1] -= 1
-    return Loops(np.cumsum(steps[:-1]).tolist(), waits)
+                steps[begin] = steps.get(begin, 0) + 1
+                steps[at + 1] = steps.get(at + 1, 0) - 1
+    deltas = [steps.get(at, 0) for at in range(len(nodes))] if steps else [0] * len(nodes)
+    return Loops(list(itertools.accumulate(deltas)) if steps else deltas, waits)
 
 
 def _tests(node: Node) -> bool:

@@ -29,7 +29,7 @@ _LARGEST = 200_000
 Counts = dict[str, float]
 
 
-_known: OrderedDict[tuple[str, str], dict[str, Counts]] = OrderedDict()
+_known: OrderedDict[tuple[str, tuple[tuple[str, int], ...]], dict[str, Counts]] = OrderedDict()
 """A search weaves the same function several times."""
 _MOST_KNOWN = 32
 
@@ -42,7 +42,7 @@ def region_code(
     An instruction counts for the innermost region that is open where it stands in the text, and code in `between` for
     every region that it is part of.
     """
-    key = function.text(), repr(sorted(numbers.items()))
+    key = function.text(), tuple(sorted(numbers.items()))
     if key not in _known:
         _known[key] = _of_function(function, numbers, between)
         if len(_known) > _MOST_KNOWN:
@@ -66,20 +66,25 @@ def _of_function(function: Function, numbers: Mapping[str, int], between: Sequen
     name, unmarked = OUTSIDE, _unmarked(numbers, between)
     outermost = {str(numbers[one.name]): min((loops.depths[at] for at in one.nodes), default=0) for one in between}
     for at, node in enumerate(nodes):
-        names = unmarked.get(at) or (name,)
-        if polled := loops.waits.get(at):
+        names = (unmarked.get(at) or (name,)) if unmarked else (name,)
+        if at in loops.waits:
             for one in names:
-                _add(found, one, polled)
+                _add(found, one, loops.waits[at])
         if isinstance(node, Instruction):
-            access = lane_access(node, values) if node.opcode in _COUNTED else None
-            moved = _moved_bytes(node, access) if node.opcode in _COUNTED else 0
             for one in names:
                 _add(found, one, "instructions")
-                if node.opcode in _COUNTED:
-                    _count(found[one], node, access)
+            if node.opcode not in _COUNTED:
+                continue
+            access = lane_access(node, values)
+            moved = _moved_bytes(node, access)
+            for one in names:
+                _count(found[one], node, access)
+                inside = loops.depths[at] > outermost.get(one, depths[-1])
+                if inside:
+                    found[one]["loops"] = 1
                 if moved:
                     found[one]["moved_bytes"] = found[one].get("moved_bytes", 0) + moved
-                    if loops.depths[at] > outermost.get(one, depths[-1]):
+                    if inside:
                         found[one]["repeats"] = 1
                 if access is not None:
                     accesses.setdefault(one, []).append((loops.depths[at], access))
@@ -128,7 +133,9 @@ def _unmarked(numbers: Mapping[str, int], between: Sequence[CodeBetween]) -> dic
 
 
 def _add(found: dict[str, Counts], name: str, what: str) -> None:
-    counts = found.setdefault(name, {})
+    if name not in found:
+        found[name] = {}
+    counts = found[name]
     counts[what] = counts.get(what, 0) + 1
 
 

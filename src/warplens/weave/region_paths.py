@@ -54,6 +54,22 @@ def open_at(flow: ControlFlow, sites: Sequence[MarkSite], nodes: Sequence[Node])
     return found
 
 
+def are_nested(flow: ControlFlow, sites: Sequence[MarkSite]) -> bool:
+    """Whether each end closes the region that was opened last."""
+    in_block = _by_block(flow, sites)
+    before = _before_blocks(flow, in_block)
+    for number, marks in in_block.items():
+        opened = before.get(number, ())
+        for site in marks:
+            if opened is None:
+                return False
+            after, closed = _step(opened, site)
+            if site.mark.kind is Kind.END and closed and closed != opened[-1]:
+                return False
+            opened = after
+    return True
+
+
 def _by_block(flow: ControlFlow, sites: Sequence[MarkSite]) -> dict[int, list[MarkSite]]:
     in_block: dict[int, list[MarkSite]] = {}
     for site in sites:

@@ -294,4 +294,4 @@ def slots_of(value: str) -> int:
 
 def text_of(lines: list[str]) -> str:
     """Join PTX lines, indented as in a function's body."""
-    return "\n".join(line if line.startswith("\t") else "\t" + line for line in lines)
+    return "\n".join([line if line[:1] == "\t" else "\t" + line for line in lines])

@@ -87,15 +87,20 @@ def weave(
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     with garbage_pause():
-        module = parse(source) if isinstance(source, str) else source.copy()
-        twin = parse(plain) if plain else None
-        if how and how.mode == "aggregate" and not lives:
-            return weave_aggregate(module, buffer or ParamBuffer(), how, twin)
-        if how and how.delay is not None:
-            return weave_delay(module, buffer or ParamBuffer(), how)
-        if lives or (how and how.fixed):
-            return weave_fixed(module, buffer or ParamBuffer(), how or Weaving(), lives, twin)
-        return Weaver(module, buffer or ParamBuffer(), how or Weaving(), twin).weave()
+        return _woven(source, buffer or ParamBuffer(), how or Weaving(), lives, plain)
+
+
+def _woven(source: str | PtxModule, buffer: AnyBuffer, how: Weaving, lives: Collection[str], plain: str) -> Woven:
+    # A function of its own, so that the trees are gone when garbage is collected again: it would look at each node.
+    module = parse(source) if isinstance(source, str) else source.copy()
+    twin = parse(plain) if plain else None
+    if how.mode == "aggregate" and not lives:
+        return weave_aggregate(module, buffer, how, twin)
+    if how.delay is not None:
+        return weave_delay(module, buffer, how)
+    if lives or how.fixed:
+        return weave_fixed(module, buffer, how, lives, twin)
+    return Weaver(module, buffer, how, twin).weave()
 
 
 def marked_kernels(module: PtxModule) -> list[str]:
@@ -131,7 +136,8 @@ class Weaver:
         self.locations: dict[int, str] = {}
         for sketch in self.outlines.values():
             for site in sketch.sites:
-                site.mark = replace(site.mark, wide=how.clock == "64")
+                if how.clock == "64":
+                    site.mark = replace(site.mark, wide=True)
                 self._region(site)
         blocks = [block for sketch in self.outlines.values() for block in sketch.blocks]
         self.divergence: dict[str, Divergence] = {}
@@ -143,7 +149,9 @@ class Weaver:
         chain_slots = [sum(block.slots for block in chain) for chains in self.chains.values() for chain in chains]
         self.pair = (
             self.how.pair
-            and self.how.full == "stop"
+            # A ring of a launch buffer may have a single slot. Any other has an even number of them, so two records at
+            # an even slot are never cut by its end.
+            and (self.how.full == "stop" or not isinstance(buffer, LaunchBuffer))
             and not self.how.shared
             and all(block.slots % 2 == 0 for block in blocks)
         )
@@ -166,7 +174,9 @@ class Weaver:
                 unmarked = self._between(function)
                 if unmarked:
                     between[function.name] = number_regions(unmarked, self.ids, self.locations)
-                code[function.name] = region_code(function, self.ids, unmarked)
+                own = [site.mark.name for site in self.outlines[function.name].sites] + [one.name for one in unmarked]
+                numbers = {name: self.ids[name] for name in own if name in self.ids}
+                code[function.name] = region_code(function, numbers, unmarked)
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])

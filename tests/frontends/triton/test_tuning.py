@@ -17,7 +17,7 @@ import triton.language as tl  # noqa: E402
 import warplens as wl  # noqa: E402
 import warplens.triton  # noqa: E402  so that profiles reach Triton kernels
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
-from warplens.frontends.triton.tuning import is_tuning  # noqa: E402
+from warplens.frontends.triton.tuning import thread  # noqa: E402
 
 
 @triton.jit
@@ -100,7 +100,7 @@ def test_a_benchmark_loop_times_plain_kernels_and_records_what_it_does_not_time(
     x, out = gpu.tensor(np.arange(256, dtype=np.float32)), gpu.tensor(np.zeros(256, np.float32))
     with wl.profile(auto=True, least_occupancy=0.0) as profile:
         assert kept.bench(lambda: double[(4,)](x, out, 256, BLOCK=64, num_warps=1)) == 1.0
-        assert not is_tuning()
+        assert not thread.tuning
     woven = [is_woven(one) for one in gpu.fired]
     assert not any(marked and was for marked, was in zip(woven, timed, strict=True))
     assert [number for number, marked in enumerate(woven) if marked] == [0, 6]

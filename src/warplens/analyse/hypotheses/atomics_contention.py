@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.region_purpose import Purpose, words_of
 from warplens.wording import integer, percent
@@ -15,7 +15,7 @@ _LEAST = 0.1
 _LATENCY_CYCLES = 300
 _LOAD_LATENCIES = 3
 """How many such times a load from memory takes where many are in flight."""
-_LONG_QUEUE = 0.9
+_LONG_QUEUE, _LONG_WAIT = 0.9, 10
 
 
 def _judge(e: Evidence) -> Finding:
@@ -27,6 +27,7 @@ def _judge(e: Evidence) -> Finding:
     cycles = _median(e, name)
     # Atomics that queue hold up all other accesses, too; without a queue each would take its latency.
     alone = _cycles_alone(e, name)
+    queued = _queued(e, share)
     passed_on = found[name] > e.shares[name]
     if e.code and cycles < alone and not passed_on:
         return e.refuted(CAUSE, f"`{name}` takes {integer(cycles)} cycles, as without a queue")
@@ -37,10 +38,10 @@ def _judge(e: Evidence) -> Finding:
         "warps queue for the same addresses.",
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
-        # A long queue holds up everything that uses the memory, so that the rest waits for it, too.
-        Gain.between(0.5 * waiting, max(share + 0.3 * (1 - share), (3 + waiting) / 4))
-        if waiting > _LONG_QUEUE
-        else Gain.between(0.4 * share * waiting, share + 0.3 * (1 - share)),
+        # In a loop, nothing says how many of the instructions are atomics.
+        e.gain(share / 2, share)
+        if _in_loop(e, name)
+        else e.gain(waiting * (queued if waiting > _LONG_QUEUE else share), waiting * (1 - (1 - queued) ** 2)),
         LOW if passed_on else HIGH if e.code else MEDIUM,
         region=name,
         evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},
@@ -57,6 +58,26 @@ def _cycles_alone(e: Evidence, name: str) -> float:
     loads = code.loads or any(e.code[before].loads and not e.code[before].atomics for before in awaited)
     waits = max(code.atomics, 1.0) + (_LOAD_LATENCIES if loads else 0) + code.barriers
     return waits * _LATENCY_CYCLES
+
+
+def _in_loop(e: Evidence, name: str) -> bool:
+    """Whether an instance of a region runs its atomics an unknown number of times."""
+    return "loop" in words_of(name) or (name in e.code and bool(e.code[name].loops))
+
+
+def _queued(e: Evidence, share: float) -> float:
+    """The share of warp time that queues: for atomics, or behind them where another access takes many times its
+    latency; what is not marked does so as much as the rest."""
+    behind = sum(
+        part
+        for name, part in e.warps.regions.items()
+        if name in e.code
+        and not _has_atomics(e, name)
+        and e.code[name].waits_for_memory
+        and _median(e, name) > _LONG_WAIT * _cycles_alone(e, name)
+    )
+    marked = 1 - e.warps.unmarked
+    return min((share + behind) / (1.0 if e.mostly_unmarked else marked), 1.0)
 
 
 def _held_up(e: Evidence, name: str) -> float:

@@ -20,6 +20,8 @@ _LEAST = 0.1
 _LEAST_WAYS = 4
 _LEAST_MEAN = 1.5
 _LEAST_COUNTED = 0.25
+_BUSY = 0.5
+"""From this share of the time on, shared memory is what the kernel waits for."""
 _SHARED_WORDS = {"smem", "shared", "lds", "sts", "ldsm", "ldmatrix", "stmatrix", "transpose"}
 
 
@@ -66,7 +68,8 @@ def _from_code(e: Evidence) -> Finding:
         return _widened(e, name, needed)
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
     portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
-    most = max(portion, 0.3) if name else 1.0  # nothing says how often code outside all regions runs
+    most = min(1.2 * share + _at_barriers(e), 1.0) * (max(portion, 0.3) if name else 1.0)
+    waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
     busy = min(needed, 1.0)
     return e.supported(
@@ -74,10 +77,7 @@ def _from_code(e: Evidence) -> Finding:
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
         f"{percent(share)} of warp time: each such access takes {ways} times as long.",
         _ADVICE,
-        Gain.between(
-            0.5 * slower * max(0.0 if e.code[name].waits_for_memory else share * portion, busy if busy > 0.5 else 0.0),
-            slower * max(min(1.5 * share + _at_barriers(e), 1.0) * most, min(busy + 0.15, 1.0)),
-        ),
+        e.gain(slower * busy) if busy > _BUSY else e.gain(slower * waited, slower * max(busy, most)),
         HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
@@ -132,7 +132,7 @@ def _from_counters(e: Evidence, conflicts: float) -> Finding:
         f"{percent(conflicts)} of the cycles of shared memory are bank conflicts (Nsight Compute); {e.named(region)} "
         f"takes {percent(share)} of warp time.",
         _ADVICE,
-        Gain.between(0.3 * share * conflicts, min(1.2 * share, 1.0) * conflicts),
+        e.gain(share * conflicts, min(1.2 * share, 1.0) * conflicts),
         HIGH,
         region=region,
         evidence={"conflicts": conflicts, "share_of_warp_time": share},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import Finding, Gain
+from warplens.analyse.finding import Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.lifetimes import Float, reduce_by
 from warplens.analyse.wait_classes import WaitClass
@@ -16,7 +16,7 @@ from warplens.wording import percent
 CAUSE = "unneeded barrier"
 _LEAST_WAIT = 0.05
 _LEAST_GAIN = 0.03
-_MOST = 2.0
+_MOST = 1.1
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _judge(e: Evidence) -> Finding:
         f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
         "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
         "more work between two of them, or arrive early and wait late.",
-        Gain.between(0.5 * lost, min(max(share, lost), _MOST * lost)),
+        e.gain(lost, roof=_MOST * lost),
         region=regions[0],
         evidence={
             "wait_share": share,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE, Imbalance
 from warplens.analyse.waves import WAVES
@@ -31,10 +31,7 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         what,
         advice,
-        # A few long blocks leave most warp slots of their SM empty, so that their parts run faster, too.
-        Gain.between(
-            (0.6 if one.late_blocks else 0.3) * lost, lost + (0.4 * lost if one.late_blocks else 0.1) * (1 - lost)
-        ),
+        e.gain(lost, roof=_most(e, lost)),
         HIGH if one.late_blocks else MEDIUM if lost > _LARGE else LOW,
         region=one.late_region,
         blocks=one.late_blocks,
@@ -47,6 +44,12 @@ def _judge(e: Evidence) -> Finding:
         },
         refuted_by="The same blocks in another order, long ones first, take as long.",
     )
+
+
+def _most(e: Evidence, lost: float) -> float:
+    """An SM with few blocks left is not idle, but part of its room is; and parts of a long block run at a time."""
+    room = 1 - e.of(WAVES).waves * float(e.block_ns.mean()) / e.kernel_ns
+    return max((lost + room) / 2, lost + 0.4 * lost * (1 - lost))
 
 
 def _sentences(one: Imbalance) -> tuple[str, str]:

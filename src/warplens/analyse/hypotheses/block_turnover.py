@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import Finding, Gain
+from warplens.analyse.finding import Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.ramp import RAMP
 from warplens.analyse.waves import WAVES
@@ -27,7 +27,7 @@ def _judge(e: Evidence) -> Finding:
         f"started. A block lasts {lasts}.",
         "Give each block more work, make the kernel persistent, or let two blocks fit on an SM so that one starts "
         "while the other ends.",
-        Gain.between(0.5 * grid.gaps, grid.gaps),
+        e.gain(grid.gaps, roof=grid.gaps),
         evidence={"gaps": grid.gaps, "blocks_per_sm": grid.slots},
         refuted_by="Half as many blocks of twice the work that take as long.",
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from warplens.analyse.devices import find_peak
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, MEDIUM, SUPPORTED, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.hypotheses.pipeline_sides import Sides, side_evidence, sides_of
 from warplens.analyse.overlap import OVERLAP
@@ -25,6 +25,8 @@ _LATENCY_NS = 450
 _NEARLY = 0.5
 _BUSY, _IDLE = 0.6, 0.5
 """Shares of the memory's peak: from the first on throughput is the limit, below the second latency is."""
+_REACHABLE = 0.9
+"""Of the listed peak of the memory."""
 _MOSTLY = 0.5
 _FEW = 0.5
 """Below this share of the bytes that keep the memory busy, most of the memory is idle."""
@@ -88,6 +90,15 @@ def needed_bytes(e: Evidence) -> float:
 
 
 def _judge(e: Evidence) -> Finding:
+    one = _without_marks(e)
+    if one.verdict != SUPPORTED or not e.cost:
+        return one
+    # Marks between loads keep them apart, so that the time that they add is saved without them, not by a repair.
+    return replace(one, gain=Gain.between((one.gain.low - e.cost) / (1 - e.cost), one.gain.high))
+
+
+def _without_marks(e: Evidence) -> Finding:
+    """The verdict as if marks cost nothing."""
     if not e.fetching:
         return e.refuted(CAUSE, "no region that moves memory or waits for data is marked")
     sides = sides_of(e)
@@ -131,7 +142,7 @@ def _idle_memory(e: Evidence, reached: float, awaited: float) -> Finding:
         f"code requests {percent(reached)} of what the memory can move.",
         "Keep more copies in flight: more stages, and wait for the oldest of them only (`cp.async.wait_group N`, one "
         "mbarrier per stage), or more warps per SM.",
-        Gain.between(0.4 * min(awaited, 1 - reached), 1 - reached),
+        e.gain(min(awaited, 1 - reached / _REACHABLE)),
         HIGH,
         region=region,
         evidence={"waiting_for_data_share": awaited, "share_of_peak_bandwidth": reached},
@@ -147,7 +158,7 @@ def _shallow(e: Evidence, sides: Sides) -> Finding:
         f"{percent(sides.producer_wait)} of its time in `{sides.producer_at}` and the consumers "
         f"({sides.consumer.role.name}) {percent(sides.consumer_wait)} in `{sides.consumer_at}`, for one another.",
         "Use more stages, or larger tiles, so that more copies are in flight.",
-        Gain.between(0.4 * sides.both_wait, sides.both_wait),
+        e.gain(sides.both_wait, roof=sides.both_wait),
         HIGH,
         region=sides.consumer_at,
         evidence=side_evidence(sides),
@@ -168,14 +179,12 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         more = f" On average {depth.mean:.1f} loads were in flight when work began."
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
     # More stages also overlap what is left of the fetches with work.
-    overlapped = both * min(2 * seen.fetching, 1.0)
-    high, exposed = 0.95, min(seen.fetching + overlapped, 1.0)
+    exposed = min(seen.fetching + both * min(2 * seen.fetching, 1.0), 1.0)
     if seen.in_flight is not None:
         more += (
             f" An SM has {byte_size(seen.in_flight)} in flight; about {byte_size(seen.needed)} keep the memory busy."
         )
         evidence |= {"bytes_in_flight": seen.in_flight, "bytes_needed": seen.needed}
-        high = max(1 - seen.in_flight / seen.needed, both / max(seen.fetching, 1e-9), 0.5)
         if seen.in_flight < _FEW * seen.needed:
             # A little work of other warps does not hide what each warp waits for while the memory is idle.
             exposed = max(exposed, min(sum(e.fetching.values()), 1.0))
@@ -185,16 +194,22 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         f"and nothing else runs, with {seen.warps:.1f} warps of an SM fetching at a time.{more}",
         "Keep more loads in flight: start the next tile's loads before working on this one (double buffering, cp.async "
         "or TMA with more stages), several independent loads per warp, or more warps per SM.",
-        Gain.between(
-            0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching),
-            high * exposed,
-        ),
+        _gain(e, seen, both, exposed),
         confidence,
         region=seen.region,
         evidence=evidence,
         refuted_by="Twice the loads in flight (or warps per SM) take as long; Nsight Compute shows few stalls on "
         "memory dependency (long scoreboard).",
     )
+
+
+def _gain(e: Evidence, seen: Exposure, both: float, exposed: float) -> Gain:
+    """Fetches and work that alternate can overlap, and more in flight takes less time, until the memory is busy."""
+    if both >= _BOTH:
+        return e.gain(0.0 if seen.saturates else both, seen.fetching, roof=seen.fetching + both / 2)
+    if seen.in_flight is None or seen.saturates:
+        return Gain.between(0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching), 0.95 * exposed)
+    return e.gain(exposed * (1 - seen.in_flight / seen.needed))
 
 
 EXPOSED_LATENCY = Hypothesis(CAUSE, _judge, explains=frozenset({"cache misses"}), about_region=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, Finding, Gain
+from warplens.analyse.finding import HIGH, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.waves import WAVES, grid_evidence
 from warplens.wording import percent, plural
@@ -21,14 +21,14 @@ def _judge(e: Evidence) -> Finding:
         )
     used = round(grid.sms * (1 - grid.unused))
     # More blocks also put more warps on each SM, which hides latency as long as there are few.
-    hidden = max(0.25, min(1.0, e.warps.per_sm / _FULL_WARPS))
+    most = 1 - (1 - grid.unused) * max(0.25, min(1.0, e.warps.per_sm / _FULL_WARPS))
     return e.supported(
         CAUSE,
         f"The grid is too small for the device: {plural(grid.blocks, 'block')} keep {used} of {grid.sms} SMs busy, the "
         f"others are idle ({percent(grid.unused)} of all SM time).",
         "Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel), so that every SM "
         "gets at least one.",
-        Gain.between(0.7 * grid.unused, 1 - (1 - grid.unused) * hidden),
+        e.gain(grid.unused, most, roof=most),
         HIGH,
         evidence=grid_evidence(grid),
         refuted_by="A grid of twice as many blocks of half the work that takes as long.",

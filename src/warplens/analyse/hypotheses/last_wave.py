@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.waves import WAVES, grid_evidence
 from warplens.wording import percent
@@ -22,6 +22,8 @@ def _judge(e: Evidence) -> Finding:
         )
     step = grid.sms * (grid.slots if grid.waves > 1 else 1)
     model = 1 - grid.waves / math.ceil(grid.waves)
+    per_sm = grid.blocks / grid.sms
+    halved = 1 - math.ceil(2 * per_sm) / (2 * math.ceil(per_sm))
     waves = (
         f"The last wave is partial: {grid.blocks:,} blocks are {grid.waves:.2f} waves of {grid.slots} per SM on "
         f"{grid.sms} SMs"
@@ -33,8 +35,9 @@ def _judge(e: Evidence) -> Finding:
         f"{waves}, and {percent(grid.tail)} of all SM time was idle at the end.",
         f"Choose a grid that is a multiple of {step:,} blocks, or make the kernel persistent so that SMs share the "
         "last tiles (stream-K, split-K).",
-        # With one block per SM, an idle SM is lost; with more, those that are left run faster meanwhile.
-        Gain.between((0.6 if grid.slots == 1 else 0.3) * grid.quantised, max(1.15 * grid.quantised, 0.8 * model)),
+        # Blocks of half the size leave another last wave; a persistent kernel leaves none. With several blocks on
+        # an SM, the last ones run faster.
+        e.gain(min(halved, grid.quantised), grid.quantised, roof=max(1.15 * grid.quantised, 0.8 * model)),
         HIGH if grid.slots == 1 else MEDIUM if grid.quantised > 0.5 * model else LOW,
         evidence=grid_evidence(grid),
         refuted_by=f"A grid of {math.ceil(grid.blocks / step) * step:,} equal blocks that takes longer.",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain, Number, spread
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.job_launches import JobLaunches
 from warplens.analyse.rank_lateness import JOB, LATENESS, LateRank, RankLateness
+from warplens.analyse.variant_verdicts import VariantVerdicts
 from warplens.wording import digits, duration, plural
 
 CAUSE = "late rank"
@@ -13,20 +18,33 @@ _CONSISTENT = 2.6
 """Equal ranks are late by chance this consistently with a probability of about 0.5 %."""
 
 
-def _judge(e: Evidence) -> Finding:
-    answer = e.answers.of(LATENESS)
-    if JOB not in answer.kernels:
+@dataclass(frozen=True)
+class VariantInJob:
+    """A kernel variant among those of a job: the ranks that launched it, and whether it took the most time of all."""
+
+    kernel: str
+    ranks: Collection[int]
+    is_largest: bool
+
+    @staticmethod
+    def of(job: JobLaunches, label: str) -> VariantInJob:
+        launches = [job.launches[at] for at in job.variants[label]]
+        return VariantInJob(launches[0].kernel, {one.rank for one in launches}, label == job.largest)
+
+
+def judge_lateness(e: VariantVerdicts, job: RankLateness | None, variant: VariantInJob) -> Finding:
+    """The verdict on one variant, by how late the ranks of its job are."""
+    if job is None:
         return e.refuted(CAUSE, "the trace has one rank")
-    job = answer[JOB]
     if not job.collectives:
-        if not _is_largest(e):
+        if not variant.is_largest:
             return e.refuted(CAUSE, "no collective of several ranks is in the trace")
         return e.undecided(
             CAUSE,
             f"The trace has {job.ranks} ranks and no collective, so it cannot say which rank the others wait for.",
             "Record a program whose collectives torch.distributed makes, or name kernels with --collective.",
         )
-    late = [one for one in job.late_ranks if one.consistency >= _CONSISTENT and _is_about(one, e)]
+    late = [one for one in job.late_ranks if one.consistency >= _CONSISTENT and _is_about(one, variant)]
     if not late:
         return e.refuted(
             CAUSE,
@@ -36,24 +54,14 @@ def _judge(e: Evidence) -> Finding:
     return _finding(e, job, late[0])
 
 
-def _is_about(one: LateRank, e: Evidence) -> bool:
+def _is_about(one: LateRank, variant: VariantInJob) -> bool:
     """Whether a rank's lateness is to be told of this variant: its cause, or the largest if no kernel is."""
     if one.cause is None or not one.cause.kernel:
-        return _is_largest(e)
-    return one.cause.kernel == e.kernel and any(info.rank == one.rank for info in e.infos)
+        return variant.is_largest
+    return one.cause.kernel == variant.kernel and one.rank in variant.ranks
 
 
-def _is_largest(e: Evidence) -> bool:
-    """Whether the variant took the most time of all."""
-    lives = e.lives
-    times = {
-        label: sum(lives.launches[at].duration_ns for at in launches.tolist())
-        for label, launches in lives.variants.items()
-    }
-    return e.label == max(times, key=lambda label: times[label])
-
-
-def _finding(e: Evidence, job: RankLateness, one: LateRank) -> Finding:
+def _finding(e: VariantVerdicts, job: RankLateness, one: LateRank) -> Finding:
     mine = [entry.late_ns for entry in job.entries if entry.rank == one.rank]
     evidence: dict[str, Number] = {
         "rank": one.rank,
@@ -109,4 +117,10 @@ def _finding(e: Evidence, job: RankLateness, one: LateRank) -> Finding:
     )
 
 
-LATE_RANK = Hypothesis(CAUSE, _judge, needs_headroom=False)
+def _judge(e: Evidence) -> Finding:
+    answer = e.answers.of(LATENESS)
+    found = answer[JOB] if JOB in answer.kernels else None
+    return judge_lateness(e, found, VariantInJob.of(e.answers.job.launches, e.label))
+
+
+LATE_RANK = Hypothesis(CAUSE, _judge, needs_headroom=False, between_ranks=True)

@@ -11,7 +11,10 @@ from warplens.wording import duration, percent
 
 CAUSE = "launch ramp"
 _LAUNCH_NS = 2_500
-"""What a launch costs a GPU beyond the work of its warps: an empty kernel takes 2 to 3 µs."""
+"""What a launch takes whose warps do nothing: 2 to 3 µs."""
+_FOLLOWING_NS = 2_000
+"""What a launch adds that follows another."""
+_FULL_WARPS = 16
 _SHORT_NS = 10_000
 _MANY_LAUNCHES = 3
 
@@ -29,7 +32,9 @@ def _judge(e: Evidence) -> Finding:
         f"it passes before the first useful region of an SM.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
-        Gain.between(0.7 * launch if _is_one_of_many(e) else 0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
+        Gain.around(_fused(e, plain), roof=0.98)
+        if _is_one_of_many(e)
+        else Gain.between(0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
         HIGH if plain < _SHORT_NS / 2 else MEDIUM,
         evidence={
             "launch_to_first_useful_ns": ramp.to_first_ns,
@@ -44,6 +49,11 @@ def _compared(plain: float) -> str:
     if plain < 0.8 * _LAUNCH_NS:
         return "less than"
     return "about as long as" if plain < 1.2 * _LAUNCH_NS else "not much more than"
+
+
+def _fused(e: Evidence, plain: float) -> float:
+    """What one launch with the work of many saves: their launches, and time in which few warps of an SM work."""
+    return 1 - plain * min(e.warps.per_sm / _FULL_WARPS, 1.0) / (plain + _FOLLOWING_NS)
 
 
 def _is_one_of_many(e: Evidence) -> bool:

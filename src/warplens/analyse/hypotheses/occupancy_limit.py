@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, MEDIUM, Finding
 from warplens.analyse.hypotheses.exposed_latency import exposure
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.occupancy import OCCUPANCY
@@ -50,14 +52,14 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, f"{shown}, and work runs on the SM for most of the time")
     limiters = " and ".join(limit.limiters)
     unhidden = f"; for {percent(idle)} of the SM time data is fetched and no work runs" if idle >= 0.1 else ""
-    more = min(possible, 2 * _ENOUGH) / max(warps, 0.1)
-    high = 1 - 1 / more
-    low = (0.35 if warps < _SCHEDULERS else 0.4 * idle) * high
+    # Twice the warps take half the time as long as nothing but latency is the limit, which more and more of them reach.
+    most = 1 - warps / min(possible, 2 * _ENOUGH)
+    least = 1 - math.sqrt(max(warps / _ENOUGH, 1 - most))
     return e.supported(
         CAUSE,
         f"Too few warps to hide latency: {shown}, limited by {limiters}{unhidden}.",
         f"Make room for more blocks: {limit.lift}.",
-        Gain.between(low, high),
+        e.gain(least, most, roof=most),
         HIGH if warps < _SCHEDULERS else MEDIUM,
         evidence={
             "warps_per_sm": warps,

@@ -17,6 +17,7 @@ PRODUCER, CONSUMER = "slow producer", "slow consumer"
 _LEAST = 0.1
 _BOTH, _ALIKE = 0.25, 2.5
 _SCHEDULERS = 4
+_UNKNOWN_MEMORY = 0.75
 _SHALLOW = "producer and consumers wait for one another, as with too few stages"
 
 
@@ -84,7 +85,12 @@ def _judge_producer(e: Evidence) -> Finding:
         f"their time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
         "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
         "lane).",
-        Gain.between(0.5 * sides.consumer_wait, sides.consumer_wait + 0.1 * (1 - sides.consumer_wait)),
+        # What consumers do not wait for remains; memory that is slower than both may take the place of the producer.
+        e.gain(
+            sides.consumer_wait * (_UNKNOWN_MEMORY if e.memory_reached is None else 1.0),
+            sides.consumer_wait,
+            roof=sides.consumer_wait + 0.05 * (1 - sides.consumer_wait),
+        ),
         MEDIUM,
         region=sides.consumer_at,
         warps=sides.producer.role.warps,
@@ -111,7 +117,8 @@ def _judge_consumer(e: Evidence) -> Finding:
     busy = sum(len(one.role.warps) for one in others) * e.of(WAVES).slots
     alone = busy < _SCHEDULERS
     # Consumers on every scheduler may be at their roof, which is how a good pipeline looks.
-    gain = Gain.between(0.15 * sides.producer_wait if alone else 0.0, sides.producer_wait)
+    waits = sides.producer_wait
+    gain = e.gain(min(waits, 1 - busy / _SCHEDULERS), roof=waits) if alone else Gain.between(0.0, waits)
     roof = "" if alone or e.roof[0] != "unknown" else " A pipeline that is bound by arithmetic looks like this, too."
     return e.supported(
         CONSUMER,

@@ -10,10 +10,10 @@ from warplens.wording import plural
 CAUSE = "register spills"
 _LARGE = 64
 _MANY = 128
-_CYCLES_PER_ACCESS = 100
-"""What an access to local memory takes more than one to a register if the cache is full."""
-_OTHERS = 0.5
-_SCHEDULERS = 4
+_IN_L2, _IN_MEMORY = 8, 100
+"""How many times as long as another instruction an access to local memory takes, by where most of it is."""
+_OFTEN = 0.25
+_BYTES_PER_REGISTER = 4
 
 
 def _judge(e: Evidence) -> Finding:
@@ -63,22 +63,28 @@ def local_accesses(e: Evidence) -> dict[str, float]:
 
 
 def _gain(e: Evidence, accesses: dict[str, float]) -> Gain:
-    """Without them, a region takes at least the time of its other instructions.
+    """Without them, a region takes the time of its other instructions.
 
-    An access takes at least the four cycles in which the cache serves the four schedulers of an SM in turn; half of
-    that may be hidden.
+    While the schedulers of an SM issue four instructions in a cycle, its L1 cache serves one access, the L2 cache one
+    in two cycles, and the memory one in seven or more.
     """
 
-    def lost(cycles: float) -> float:
-        return sum(e.shares[name] * (1 - (1 - part) / (1 - part + cycles * part)) for name, part in accesses.items())
+    def lost(slower: float) -> float:
+        return sum(e.shares[name] * _lost(part, slower) for name, part in accesses.items())
 
-    high = lost(_CYCLES_PER_ACCESS)
-    return Gain.between(0.5 * lost(_SCHEDULERS), high + _OTHERS * (1 - high))  # other regions share the cache
+    return e.gain(lost(_IN_L2), lost(_IN_MEMORY))
+
+
+def _lost(part: float, slower: float) -> float:
+    """The share of time due to a part of the instructions that take so many times as long as the others."""
+    return slower * part / (1 - part + slower * part)
 
 
 def _gain_by_size(spilled: int, registers: int) -> Gain:
-    """Each value that spills is stored and loaded again, through a cache that serves a quarter of a warp at a time."""
-    high = min(1 - 1 / (1 + 8 * (spilled / 4) / max(registers, 1)), 0.95)
+    """Where the accesses are not known: threads with more in local memory than in registers access it often."""
+    if spilled >= _BYTES_PER_REGISTER * registers:
+        return Gain.around(_lost(_OFTEN, _IN_L2), _lost(_OFTEN, _IN_MEMORY))
+    high = min(1 - 1 / (1 + 8 * (spilled / _BYTES_PER_REGISTER) / max(registers, 1)), 0.95)
     return Gain.between(0.1 * high, high) if spilled >= _LARGE else Gain.between(0.0, 0.2)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by
@@ -32,8 +32,8 @@ _LEAST_WARPS = 4
 _LEAST_BLOCKS = 8
 _OVERLAP = 0.05
 _MOST_OF_ONE = 0.5
-_SURE = 0.75
-"""At least so much is gained where nearly all time is waiting; what else limits the kernel shows only then."""
+_SURE = 0.9
+"""An order that must be kept leaves part of the waiting, however much of it there is."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ def _exclude(parts: Iterable[tuple[Int, Int, Int]], total: float) -> bool:
 
 
 def _without_waits(e: Evidence) -> float:
-    """The share of the kernel's time that is left if blocks take only the time that their warps do not wait."""
+    """The share of the kernel's time that is saved if blocks take only the time that their warps do not wait."""
     lives = e.lives
     tracks = np.flatnonzero(lives.tracks_of(e.label))
     alone = (1 - e.warps.waiting) * float((lives.finish_ns - lives.begin_ns)[tracks].mean())
-    return 1 - 0.8 * alone * math.ceil(e.of(WAVES).waves) / e.kernel_ns
+    return 1 - alone * math.ceil(e.of(WAVES).waves) / e.kernel_ns
 
 
 def _held_blocks(e: Evidence, regions: list[str]) -> float:
@@ -151,13 +151,13 @@ def _judge(e: Evidence) -> Finding:
         "waiting": work.waiting,
     }
     if work.waiting > 0.5 and work.working < min(_MOST_WORKING * work.resident, 0.5 * work.sms):
-        left = 1 - work.waiting
+        saved = max(work.waiting, _without_waits(e))
         return e.supported(
             CAUSE,
             f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, "
             f"the others wait at `{wait}` ({percent(work.waiting)} of warp time).",
             _ADVICE,
-            Gain.between(max(work.waiting / 2, min(1 - 3 * left, _SURE)), 1 - left / 2),
+            e.gain(min(saved, _SURE), saved),
             HIGH,
             region=wait,
             evidence=evidence,
@@ -168,6 +168,7 @@ def _judge(e: Evidence) -> Finding:
     if share > _LEAST_LOCKED:
         wait = next(iter(locked))
         only_waits = wait in e.waiting
+        saved = max(share, _without_waits(e)) if only_waits else share
         return e.supported(
             CAUSE,
             f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
@@ -176,10 +177,7 @@ def _judge(e: Evidence) -> Finding:
             else f"Warps spend {percent(share)} of their time in `{wait}`, whose code tries a lock or reads a flag "
             "until it may go on.",
             _ADVICE,
-            Gain.between(
-                max((0.6 if only_waits else 0.3) * share, min(1 - 3 * (1 - share), _SURE)),
-                max(share, _without_waits(e)) if only_waits else (1 + share) / 2,
-            ),
+            e.gain(min(saved, _SURE) if only_waits else max(share / 2, min(1 - 3 * (1 - share), _SURE)), saved),
             HIGH,
             region=wait,
             evidence={**(evidence if only_waits else {}), "share_of_time": share},
@@ -194,7 +192,7 @@ def _judge(e: Evidence) -> Finding:
             f"`{section.region}` is serialised: never two warps at a time run it {where}, and together its instances "
             f"take {percent(section.share)} of the {'kernel' if section.place == 'device' else 'block'}'s time{held}.",
             _ADVICE,
-            Gain.between(0.5 * section.share, section.share),
+            e.gain(section.share, roof=section.share),
             HIGH if wait else MEDIUM,
             region=section.region,
             evidence=evidence | {"section_share": section.share, "place": section.place},

@@ -7,6 +7,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.exposed_latency import needed_bytes
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.waves import WAVES
 from warplens.wording import byte_size, digits, percent
 
 CAUSE = "uncoalesced access"
@@ -25,8 +26,8 @@ _MIN_USED = 0.5
 _LEAST = 0.1
 _LOW_BANDWIDTH = 0.4
 _LEAST_UNKNOWN = 0.3
-_CACHE_OVER_MEMORY = 1.5
-"""How much faster than the memory the L2 cache is, at most."""
+_REACHABLE = 0.9
+"""Of the listed peak of the memory."""
 
 
 def _judge(e: Evidence) -> Finding:
@@ -39,7 +40,8 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, "regions that move memory take little of the time")
     point = e.point
     if point is not None and point.bandwidth is not None and point.roof == "memory":
-        reached = point.bandwidth / point.ceilings.bandwidth
+        used = min(e.warps.sms / max(e.of(WAVES).sms, 1), 1.0)  # SMs without a block request nothing
+        reached = min(point.bandwidth / point.ceilings.bandwidth / used, 1.0)
         if reached >= _LOW_BANDWIDTH:
             return e.refuted(CAUSE, f"memory moves {percent(reached)} of its peak")
         if e.warps.per_sm * (1 - e.warps.waiting) >= _ENOUGH_WARPS:
@@ -82,6 +84,7 @@ def _from_code(e: Evidence) -> Finding:
     if name is not None and wasted[name] >= _LEAST_WASTE:
         waste, share = wasted[name], e.share_with_users(name)
         lost, most_lost = 1 - 1 / waste, 1 - 1 / max(e.code[name].load_waste, e.code[name].store_waste)
+        moving = sum(e.shares.get(region, 0.0) for region, one in e.code.items() if one.loads or one.stores)
         # Neighbouring loads may use what is left of a few sectors; they hardly ever use what is left of all of them.
         severe = waste > _SEVERE or e.code[name].store_waste >= 2 * _SEVERE
         return e.supported(
@@ -89,9 +92,7 @@ def _from_code(e: Evidence) -> Finding:
             f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
             f"time with what waits for it: of the bytes that it moves, 1 in {waste:.0f} is used.",
             _ADVICE,
-            Gain.between(0.5 * share * lost, min(most_lost + 0.1, _most_gain(e)))
-            if severe
-            else Gain.between(0.0, share * lost),
+            _gain(e, max(share, moving), most_lost) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
             region=name,
             evidence={"moved_over_used": waste, "share_of_warp_time": share, "from": "PTX"},
@@ -107,9 +108,11 @@ def _from_code(e: Evidence) -> Finding:
     return e.refuted(CAUSE, "the PTX shows that lanes access neighbouring addresses wherever it takes time")
 
 
-def _most_gain(e: Evidence) -> float:
-    """What lanes use must still be moved, through a cache that is not much faster than the memory."""
-    return 0.97 - (e.memory_reached or 0.0) / _CACHE_OVER_MEMORY
+def _gain(e: Evidence, share: float, lost: float) -> Gain:
+    """What lanes use must still be moved. Memory that is busy with the rest holds up all regions that access it, and
+    the others in part."""
+    left = max(1 - lost, (e.memory_reached or 0.0) / _REACHABLE)
+    return e.gain((1 + share) / 2 * (1 - left), roof=lost + 0.05)
 
 
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
@@ -123,7 +126,7 @@ def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
             f"{byte_size(in_flight)} in flight on an SM, enough for coalesced accesses. Yet the kernel gets "
             f"{percent(reached)} of what the memory can move, so most of what is moved must be unused.",
             f"{_ADVICE} {_NEXT}",
-            Gain.between(0.4 * share * (1 - reached / _LOW_BANDWIDTH / 2), 1 - reached),
+            _gain(e, share, 1.0),
             MEDIUM,
             region=region,
             evidence={"share_of_peak_bandwidth": reached, "bytes_in_flight": in_flight, "share_of_warp_time": share},
@@ -143,16 +146,17 @@ def _from_bandwidth(e: Evidence, region: str, share: float, reached: float) -> F
     point = e.point
     assert point is not None
     assert point.bandwidth is not None
+    of_peak = point.bandwidth / point.ceilings.bandwidth
     return e.supported(
         CAUSE,
-        f"Memory moves only {digits(point.bandwidth)} of {digits(point.ceilings.bandwidth)} GB/s ({percent(reached)}), "
+        f"Memory moves only {digits(point.bandwidth)} of {digits(point.ceilings.bandwidth)} GB/s ({percent(of_peak)}), "
         f"although memory is the roof and {e.warps.per_sm:.0f} warps per SM keep it busy; most of the time goes to "
         f"`{region}` ({percent(share)}).",
         f"{_ADVICE} {_NEXT}",
-        Gain.between(0.4 * share * (1 - reached), 1 - reached),
+        e.gain(share * (1 - reached / _REACHABLE), 1 - reached),
         MEDIUM,
         region=region,
-        evidence={"GB/s": point.bandwidth, "of_peak": reached, "share_of_warp_time": share},
+        evidence={"GB/s": point.bandwidth, "of_peak": of_peak, "share_of_warp_time": share},
         refuted_by=_REFUTED_BY,
     )
 
@@ -173,7 +177,7 @@ def _from_counters(e: Evidence, used: float) -> Finding:
         f"Loads are uncoalesced: {sectors}{percent(used)} of the loaded bytes used (Nsight Compute); most of the time "
         f"goes to `{region}` ({percent(share)}).",
         _ADVICE,
-        Gain.between(0.5 * share * (1 - used), 1 - used),
+        e.gain(share * (1 - used), 1 - used),
         HIGH,
         region=region,
         evidence={"load_efficiency": used, **known, "share_of_warp_time": share},

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE
-from warplens.analyse.waves import WAVES
 from warplens.wording import number_ranges, percent
 
 CAUSE = "warp imbalance"
 _LEAST = 0.05
 _FACTOR = 1.2
+_ENOUGH_WARPS = 16
+"""Of an SM: four per scheduler hide most latencies."""
 
 
 def _judge(e: Evidence) -> Finding:
@@ -21,7 +22,7 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, "no two warps of a block do the same work")
     if worst.loss < _LEAST or worst.factor < _FACTOR:
         return e.refuted(CAUSE, f"the busiest warp of a block has {percent(worst.factor - 1)} more work than the mean")
-    slots = e.of(WAVES).slots
+    running = e.warps.per_sm * (1 - e.warps.waiting)
     who = f"warp {number_ranges(worst.busiest[:4])}" if worst.busiest else "a different warp in each block"
     where = f", mostly in `{worst.region}`" if worst.region else ""
     return e.supported(
@@ -29,12 +30,12 @@ def _judge(e: Evidence) -> Finding:
         f"Work is uneven between {worst.role.name}: the busiest has {percent(worst.factor - 1)} more work than the "
         f"mean of its block ({who}{where}).",
         "Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
-        # With several blocks on an SM, others fill the time in which a warp has nothing to do.
-        Gain.between((0.5 if slots == 1 else 0.1) * worst.loss, min(1.15 * worst.loss, 0.95)),
+        # Where enough warps of an SM have work at any time, it is busy while the others have none.
+        e.gain(min(max(1 - running / _ENOUGH_WARPS, 0.0), worst.loss), worst.loss, roof=1.15 * worst.loss),
         _confidence(len(worst.busiest), len(worst.role.warps)),
         region=worst.region,
         warps=worst.busiest or worst.role.warps,
-        evidence={"busiest_over_mean": worst.factor, "share_of_block_time": worst.loss},
+        evidence={"busiest_over_mean": worst.factor, "share_of_block_time": worst.loss, "busy_warps_per_sm": running},
         refuted_by="The busiest warp's work given to all warps in equal parts takes as long.",
     )
 
@@ -44,4 +45,4 @@ def _confidence(busiest: int, warps: int) -> str:
     return LOW if not busiest else HIGH if 2 * busiest < warps else MEDIUM
 
 
-WARP_BALANCE = Hypothesis(CAUSE, _judge, explains=frozenset({"unneeded barrier"}), needs_timeline=False)
+WARP_BALANCE = Hypothesis(CAUSE, _judge, needs_timeline=False)

@@ -8,8 +8,11 @@ need one record, that of the last.
 
 from __future__ import annotations
 
+import bisect
+import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
@@ -24,7 +27,7 @@ from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Comment, Node, Raw, Scope, parse
 from warplens.record.barrier_words import AFTER, MAX_EXTRA, Operation
 from warplens.weave.barrier_operands import NO_OPERAND, BarrierOperands
-from warplens.weave.mark_comments import PREFIX, mark_text
+from warplens.weave.mark_comments import mark_text
 
 _WAIT_REGION = re.compile(r"(?:\w+ )?wait\b")
 _BARRIER_REGION = re.compile(r"(?:cluster )?barrier\b")
@@ -68,18 +71,20 @@ def mark_barriers(text: str, *, automatic: bool = True, of_blocks: bool = True) 
     for function in module.entries:
         end_with_return(function)
         code = FunctionUnits(function, files)
-        if code.cuts:
-            added += mark_function(code, automatic=automatic, of_blocks=of_blocks)
+        if code.marks:
+            added += mark_function(code, natural_loops(code), automatic=automatic, of_blocks=of_blocks)
     return module.text() if added else text
 
 
-def mark_function(code: FunctionUnits, *, automatic: bool = True, of_blocks: bool = True) -> int:
+def mark_function(code: FunctionUnits, loops: list[Loop], *, automatic: bool = True, of_blocks: bool = True) -> int:
     """Add barrier marks to one function; returns how many places changed."""
-    finder = _Finder(code, of_blocks)
+    finder = _Finder(code, loops, of_blocks)
     by_hand, named = finder.by_hand()
-    sites = by_hand + [site for site in finder.find() if site.unit.at not in named][:MOST] * automatic
+    found = (site for site in finder.find() if site.unit.at not in named) if automatic else ()
+    sites = [*by_hand, *itertools.islice(found, MOST)]
     edits = Edits()
-    asking = [(body, node) for body, node in _comments(code.function.body or []) if _NEXT_BARRIER in node.raw]
+    comments = _comments(code.function.body or []) if code.asked else ()
+    asking = [(body, node) for body, node in comments if _NEXT_BARRIER in node.raw]
     for body, node in asking:
         edits.remove(body, node)
     for number, site in enumerate(sites):
@@ -127,15 +132,27 @@ def _comments(body: list[Node]) -> Iterator[tuple[list[Node], Comment]]:
 class _Finder:
     """Finds the barrier marks of one function."""
 
-    def __init__(self, code: FunctionUnits, of_blocks: bool) -> None:
+    def __init__(self, code: FunctionUnits, loops: list[Loop], of_blocks: bool) -> None:
         self.code, self.of_blocks = code, of_blocks
         self.kernel = plain_name(code.function.name)
-        self.open = open_regions(code)
-        self.writers: dict[str, list[Unit]] = {}
-        for unit in code.units:
+        self.uses = {
+            unit.at: (unit, use)
+            for unit in code.units
+            if unit.instruction is not None and (use := barrier_use(unit.instruction)) is not None
+        }
+        """By place, the units that use a barrier."""
+        self.open = open_regions(code, self.uses) if self.uses else {}
+        self.spinning = [loop for loop, _ in spins(code, loops)]
+
+    @functools.cached_property
+    def writers(self) -> dict[str, list[Unit]]:
+        """The units that may write each register."""
+        found: dict[str, list[Unit]] = {}
+        for unit in self.code.units:
             if unit.instruction is not None:
                 for name in written_by(unit.instruction):
-                    self.writers.setdefault(name, []).append(unit)
+                    found.setdefault(name, []).append(unit)
+        return found
 
     def by_hand(self) -> tuple[list[_Site], set[int]]:
         """The sites of hand-written marks that name no barrier, and the units whose barriers they record.
@@ -144,13 +161,13 @@ class _Finder:
         """
         sites: list[_Site] = []
         named: set[int] = set()
-        asked = [(gap, mark) for gap, marks in sorted(self.code.marks.items()) for mark in marks if "next:" in mark]
-        for gap, mark in asked:
-            _, name, operation, *_ = mark[len(PREFIX) :].split()
+        places = list(self.uses)
+        for gap, mark in self.code.asked:
+            name, operation, *_ = mark.split()
             wanted = ("wait", "wait_state") if operation == "wait" else (operation, *_ARRIVALS)
-            for unit in self.code.units[gap:]:
-                use = barrier_use(unit.instruction) if unit.instruction is not None else None
-                if use is not None and use.does in wanted and unit.at not in named:
+            for at in places[bisect.bisect_left(places, gap) :]:
+                unit, use = self.uses[at]
+                if use.does in wanted and at not in named:
                     found = list(self._by_hand(unit, use))
                     inner = self.open.get(unit.at, ())
                     # A wait ends with the innermost region around it, which automatic marks may have put there.
@@ -164,7 +181,7 @@ class _Finder:
         if use.does not in ("wait", "wait_state"):
             yield from self._alone(unit, use)
             return
-        loops = [loop for loop, _ in spins(self.code, natural_loops(self.code)) if unit.block in loop.body]
+        loops = [loop for loop in self.spinning if unit.block in loop.body]
         behind = not loops
         gaps = (entry_gaps(self.code, loops[0]) or []) if loops else [unit.at]
         guard = use.done if behind and use.done != "_" else NO_OPERAND
@@ -174,18 +191,12 @@ class _Finder:
 
     def find(self) -> Iterator[_Site]:
         claimed: set[int] = set()
-        for loop, _ in spins(self.code, natural_loops(self.code)):
+        for loop in self.spinning:
             for number in loop.body:
                 block = self.code.blocks[number]
                 claimed.update(range(block.start, block.stop))
             yield from self._spin(loop)
-        uses = [
-            (unit, use)
-            for unit in self.code.units
-            if unit.at not in claimed
-            and unit.instruction is not None
-            and (use := barrier_use(unit.instruction)) is not None
-        ]
+        uses = [used for at, used in self.uses.items() if at not in claimed]
         for index, (unit, use) in enumerate(uses):
             following = uses[index + 1] if index + 1 < len(uses) else None
             if following is None or not _one_record(unit, use, *following):
@@ -308,32 +319,34 @@ def _fits(parity: str) -> bool:
     return not parity or parity.isdigit() or re.fullmatch(r"[%\w$]+", parity) is not None
 
 
-def open_regions(code: FunctionUnits) -> dict[int, tuple[str, ...]]:
-    """The names of the regions that are open at each unit, outermost first."""
+def open_regions(code: FunctionUnits, wanted: Container[int]) -> dict[int, tuple[str, ...]]:
+    """The names of the regions that are open at each of the wanted units, outermost first."""
     found: dict[int, tuple[str, ...]] = {}
     entered: dict[int, tuple[str, ...]] = {0: ()}
-    todo = [0] if code.blocks else []
+    todo, marks = [0] if code.blocks else [], code.marks
     while todo:
         number = todo.pop()
         block, stack = code.blocks[number], entered[number]
         for at in range(block.start, block.stop):
-            stack = _after(stack, code.marks.get(at, ())) if at > block.start or number == 0 else stack
-            found[at] = stack
+            if at in marks and (at > block.start or number == 0):
+                stack = _after(stack, marks[at])
+            if at in wanted:
+                found[at] = tuple(map(unquote, stack))
         for follower in [one for one in block.after if one not in entered]:
             # Marks before the next block's label are only executed when falling through to it.
             falls = follower == number + 1 and code.falls_through(code.units[block.stop - 1])
-            entered[follower] = _after(stack, code.marks.get(block.stop, ())) if falls else stack
+            entered[follower] = _after(stack, marks.get(block.stop, [])) if falls else stack
             todo.append(follower)
     return found
 
 
-def _after(stack: tuple[str, ...], marks: list[str] | tuple[()]) -> tuple[str, ...]:
-    """The open regions behind some marks."""
-    for mark in marks:
-        letter, _, rest = mark[len(PREFIX) :].partition(" ")
-        name = unquote(rest.split(" ")[0])
+def _after(stack: tuple[str, ...], marks: list[tuple[str, str]]) -> tuple[str, ...]:
+    """The open regions behind some marks, by their encoded names."""
+    for letter, name in marks:
         if letter == "B":
             stack = (*stack, name)
+        elif letter == "E" and stack and stack[-1] == name:
+            stack = stack[:-1]
         elif letter == "E" and name in stack:
             last = len(stack) - 1 - stack[::-1].index(name)
             stack = stack[:last] + stack[last + 1 :]

@@ -44,7 +44,8 @@ def branch_regions(
 
 def holds(outer: FoundRegion, inner: FoundRegion) -> bool:
     """Whether `outer` encloses all gaps of `inner`."""
-    return outer.begin <= min(inner.gaps) and max(inner.gaps) <= outer.ends[-1]
+    first, last = min(*inner.begins, *inner.ends), max(*inner.begins, *inner.ends)
+    return outer.begin <= first and last <= outer.ends[-1]
 
 
 def _branches(code: FunctionUnits, claimed: set[int]) -> Iterator[tuple[int, int, Location | None]]:
@@ -97,16 +98,14 @@ class _Crossing:
         known = [(region, sorted(region.gaps)) for region in others]
         # A region whose code is not laid out from its begins to its ends; there are hardly any.
         self._unordered = [r for r, gaps in known if min(r.begins) > gaps[0] or max(r.ends) < gaps[-1]]
-        self._from = Extremes((gap, gaps[0]) for _, gaps in known for gap in gaps)
-        self._to = Extremes((gap, gaps[-1]) for _, gaps in known for gap in gaps)
+        self._reach = Extremes([(gap, end) for _, gaps in known for gap in gaps for end in (gaps[0], gaps[-1])])
         self._divided = {(gaps[0], gaps[-1]) for _, gaps in known if len(gaps) > 2}
 
     def found(self, region: FoundRegion) -> bool:
         """Whether another region has a gap inside `region` without being enclosed by it."""
         begin, end = region.begin, region.ends[-1]
         return (
-            self._from.smallest(begin + 1, end, begin) < begin
-            or self._to.largest(begin + 1, end, end) > end
+            not self._reach.within(begin + 1, end, begin, end + 1)
             or (begin, end) in self._divided
             or any(_crosses(region, other) for other in self._unordered)
         )

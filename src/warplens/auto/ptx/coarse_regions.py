@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from warplens.auto.ptx.found_region import FoundRegion
-from warplens.auto.ptx.loop_regions import Loop, entry_gaps, exit_gaps, natural_loops
+from warplens.auto.ptx.loop_regions import Loop, entry_gaps, exit_gaps
 from warplens.auto.ptx.units import LEAVES, FunctionUnits
 from warplens.weave.fixed_slots import MAX_FIXED_SLOTS
 
 BODY, WHOLE_LOOP = "body", "whole loop"
 
 
-def coarse_regions(code: FunctionUnits, *, loops: bool) -> list[FoundRegion]:
-    """The region of the body alone or, with `loops`, also those of the largest outermost loops; nothing if there are
+def coarse_regions(code: FunctionUnits, loops: Sequence[Loop] | None) -> list[FoundRegion]:
+    """The region of the body alone or, with `loops`, also those of the largest outermost ones; nothing if there are
     none, since that would mark no more than the body alone."""
     body = list(_body(code))
-    if not loops:
+    if loops is None:
         return body
     found: list[FoundRegion] = []
     slots = MAX_FIXED_SLOTS - sum(_marks(region) for region in body)
-    for region in sorted(whole_loops(code, natural_loops(code)), key=lambda region: -region.size):
+    for region in sorted(whole_loops(code, loops), key=lambda region: -region.size):
         slots -= _marks(region)
         if slots >= 0:
             found.append(region)
@@ -49,8 +49,9 @@ def _body(code: FunctionUnits) -> Iterator[FoundRegion]:
 
 def whole_loops(code: FunctionUnits, loops: Sequence[Loop]) -> Iterator[FoundRegion]:
     """A region for each of the loops that is inside none of the others."""
+    inner = {number for loop in loops for number in loop.body if number != loop.header}
     for loop in loops:
-        if any(loop.header in other.body for other in loops if other is not loop):
+        if loop.header in inner:
             continue
         begins, ends = entry_gaps(code, loop), exit_gaps(code, loop, loop.body)
         if begins and ends:

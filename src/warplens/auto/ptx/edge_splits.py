@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from warplens.auto.ptx.loop_regions import Loop, natural_loops, tested
+from warplens.auto.ptx.loop_regions import Loop
 from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.ptx.edits import Edits
 from warplens.ptx.tree import Instruction, Label
@@ -17,11 +17,11 @@ from warplens.ptx.tree import Instruction, Label
 _NAME = "$wl_edge"
 
 
-def split_polling_edges(code: FunctionUnits) -> bool:
+def split_polling_edges(code: FunctionUnits, loops: list[Loop]) -> bool:
     """Give each edge into and out of a loop that only polls a gap of its own; return whether the function changed."""
     edits, done = Edits(), set[int]()
-    for loop in natural_loops(code):
-        if not tested(code, loop):
+    for loop in loops:
+        if not loop.tests:
             continue
         for source, target, among in _edges(code, loop):
             last = code.units[code.blocks[source].stop - 1]

@@ -9,12 +9,13 @@ Location = tuple[str, int]
 OUTER = {"body": 0, "loops": 0, "ranges": 1, "lines": 2}
 """The nesting order, outermost first, of regions that share a gap and have the same size. A range that encloses a whole
 loop begins in another gap, before the loop's label."""
+_INNERMOST_OUTER = max(OUTER.values())
 OPERATION = 4
 VALUE_WAIT = 3
 """A wait for a value contains no instruction; it nests between its line and the operation that needs the value."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class FoundRegion:
     """A region between gaps. It has several begins or ends if control enters or leaves in several places."""
 
@@ -48,11 +49,7 @@ class FoundRegion:
         return VALUE_WAIT if self.ends == self.begins else OPERATION
 
     @property
-    def opening(self) -> tuple[int, ...]:
+    def nesting(self) -> tuple[int, int, int]:
         """Sort key of begins that share a gap: enclosing regions by size, then value waits, then operations."""
-        return (max(self.rank, max(OUTER.values())), -self.size, self.rank)
-
-    @property
-    def closing(self) -> tuple[int, ...]:
-        """Sort key of ends that share a gap: the innermost first."""
-        return (-max(self.rank, max(OUTER.values())), self.size, -self.rank, -self.begin)
+        rank = self.rank
+        return (rank if rank > _INNERMOST_OUTER else _INNERMOST_OUTER, -self.size, rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.ptx.tree import Instruction
+import functools
 
 _NOT_GLOBAL = frozenset({"shared", "shared::cta", "shared::cluster", "param", "param::entry", "local", "const"})
 _FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32"})
@@ -15,9 +15,14 @@ Kind = tuple[str, str]
 """A class of `rules.CLASSES`, and the prefix of its regions' names."""
 
 
-def kind_of(instruction: Instruction) -> Kind | None:
-    """The class and name prefix of an instruction; None if it belongs to no class."""
-    opcode, modifiers = instruction.opcode, instruction.modifiers
+@functools.lru_cache(maxsize=4096)  # a module has many instructions, and few different ones
+def class_of(opcode: str, modifiers: tuple[str, ...]) -> tuple[Kind | None, int]:
+    """The class and name prefix of an instruction, or None if it belongs to no class; and its weight."""
+    kind = _kind(opcode, modifiers)
+    return kind, _weight(opcode, modifiers, kind)
+
+
+def _kind(opcode: str, modifiers: tuple[str, ...]) -> Kind | None:
     is_global = not _NOT_GLOBAL.intersection(modifiers)
     if opcode in ("ld", "ldu", "tex", "tld4", "suld"):
         return ("loads", "load") if is_global else None
@@ -61,15 +66,11 @@ def _of_warps(opcode: str, modifiers: tuple[str, ...]) -> Kind | None:
     return None
 
 
-def weight_of(instruction: Instruction | None) -> int:
-    """The instruction's weight; None stands for a call, which counts as work."""
-    if instruction is None:
-        return HEAVY
-    opcode, modifiers = instruction.opcode, instruction.modifiers
+def _weight(opcode: str, modifiers: tuple[str, ...], kind: Kind | None) -> int:
     if opcode in _FREE or (opcode == "ld" and {"param", "param::entry"}.intersection(modifiers)):
         return 0
     memory = opcode in ("ld", "st", "ldmatrix", "stmatrix", "membar", "fence", "call")
-    if memory or opcode in _SPECIAL_FUNCTIONS or kind_of(instruction) is not None:
+    if memory or opcode in _SPECIAL_FUNCTIONS or kind is not None:
         return HEAVY
     floats = bool(_FLOATS.intersection(modifiers)) and opcode not in ("cvt", "setp", "selp")
     return HEAVY if floats else 1

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from warplens.auto.ptx.found_region import FoundRegion
-from warplens.auto.ptx.instruction_classes import HEAVY, weight_of
+from warplens.auto.ptx.instruction_classes import HEAVY
 from warplens.auto.ptx.units import FunctionUnits, Unit, UnitBlock
 from warplens.auto.rules import LineRange
 from warplens.ptx.tree import Label
 
 
-@dataclass
+@dataclass(slots=True)
 class _LineRun:
     """Consecutive units of one source line."""
 
@@ -79,13 +79,12 @@ def _cut_units(code: FunctionUnits, block: UnitBlock, cuts: set[int], claimed: s
 def _line_runs(units: list[Unit]) -> list[_LineRun]:
     runs: list[_LineRun] = []
     for unit in units:
-        weight = weight_of(unit.instruction)
         # A unit without a line belongs to the line before it.
         if runs and unit.location in (runs[-1].location, None):
             runs[-1].units.append(unit)
-            runs[-1].weight += weight
+            runs[-1].weight += unit.weight
         else:
-            runs.append(_LineRun([unit], unit.location, weight))
+            runs.append(_LineRun([unit], unit.location, unit.weight))
     return runs
 
 
@@ -112,7 +111,7 @@ def _merged(runs: list[_LineRun], least: int) -> list[_LineRun]:
 def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[FoundRegion]:
     """One region for each range if control enters it at the top and leaves at the bottom, else one per block."""
     for wanted in ranges:
-        inside = [unit for unit in code.units if unit.location is not None and wanted.holds(*unit.location)]
+        inside = _units_of(code, wanted)
         if not inside:
             continue
         gaps = _enclosing_gaps(code, inside)
@@ -125,6 +124,13 @@ def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[
                 yield _range(code, wanted, units[0].at, units[-1].at + 1)
 
 
+def _units_of(code: FunctionUnits, wanted: LineRange) -> list[Unit]:
+    files = {file for file in code.lines if wanted.is_in(file)}
+    first, last = wanted.first, wanted.last
+    placed = ((unit, unit.location) for unit in code.units) if files else ()
+    return [unit for unit, place in placed if place and first <= place[1] <= last and place[0] in files]
+
+
 def _range(code: FunctionUnits, wanted: LineRange, begin: int, end: int) -> FoundRegion:
     first = code.units[begin]
     return FoundRegion(
@@ -135,8 +141,7 @@ def _range(code: FunctionUnits, wanted: LineRange, begin: int, end: int) -> Foun
 def _enclosing_gaps(code: FunctionUnits, inside: list[Unit]) -> tuple[int, int] | None:
     """The gaps around all code of a range; None if most of the code in between belongs to other lines."""
     begin, end = inside[0].at, inside[-1].at + 1
-    own = sum(weight_of(unit.instruction) for unit in inside if not isinstance(unit.node, Label))
-    between = sum(weight_of(unit.instruction) for unit in code.units[begin:end] if not isinstance(unit.node, Label))
+    own, between = sum(unit.weight for unit in inside), sum(unit.weight for unit in code.units[begin:end])
     return code.enclosed(begin, end) if 2 * own >= between else None
 
 
@@ -144,7 +149,7 @@ def _nearby(code: FunctionUnits, units: list[Unit]) -> Iterator[list[Unit]]:
     """Group units between which there is only light code of other lines."""
     group: list[Unit] = []
     for unit in units:
-        if group and sum(weight_of(other.instruction) for other in code.units[group[-1].at + 1 : unit.at]) >= HEAVY:
+        if group and sum(other.weight for other in code.units[group[-1].at + 1 : unit.at]) >= HEAVY:
             yield group
             group = []
         group.append(unit)

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from warplens.auto.ptx.found_region import FoundRegion
-from warplens.auto.ptx.instruction_classes import HEAVY, kind_of, weight_of
+from warplens.auto.ptx.instruction_classes import HEAVY
 from warplens.auto.ptx.units import LEAVES, FunctionUnits, Unit
 from warplens.ptx.dominators import DominatorTree
-from warplens.ptx.tree import Instruction
 from warplens.weave.polling_loops import MEMORY, polled
 
 
@@ -24,6 +23,8 @@ class Loop:
     header: int
     latches: list[int]
     body: set[int] = field(default_factory=set)
+    tests: list[Unit] = field(default_factory=list)
+    """What the loop tests in each round if it does nothing else."""
 
 
 def natural_loops(code: FunctionUnits) -> list[Loop]:
@@ -44,41 +45,36 @@ def natural_loops(code: FunctionUnits) -> list[Loop]:
             if current not in loop.body:
                 loop.body.add(current)
                 todo += code.blocks[current].before
+        loop.tests = _tested(code, loop)
     return sorted(loops.values(), key=lambda loop: (loop.header, -len(loop.body)))
 
 
 def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundRegion]]:
     """Loops that only test an mbarrier, a flag or a lock; each is one wait, however often it tests."""
     for loop in loops:
-        tries = tested(code, loop)
-        if not tries:
+        if not loop.tests:
             continue
         begins, ends = entry_gaps(code, loop), exit_gaps(code, loop, loop.body)
         if begins and ends:
-            first = tries[0]
+            first = loop.tests[0]
             name = "wait" if first.opcode == "mbarrier" else "spin wait"
             yield loop, FoundRegion("waits", name, tuple(begins), tuple(ends), first.location, first.number)
 
 
-def tested(code: FunctionUnits, loop: Loop) -> list[Unit]:
-    """What a loop tests in each round if it does nothing else; empty if it does."""
-    blocks = (code.blocks[number] for number in sorted(loop.body))
-    units = (unit for block in blocks for unit in code.units[block.start : block.stop])
-    instructions = [(unit, unit.instruction) for unit in units if unit.instruction]
-    kinds = {kind for _, instruction in instructions if (kind := kind_of(instruction))}
-    tries = [unit for unit, instruction in instructions if unit.opcode == "mbarrier" and kind_of(instruction)]
-    if tries and kinds == {("waits", "wait")} and not any(_works(instruction) for _, instruction in instructions):
+def _tested(code: FunctionUnits, loop: Loop) -> list[Unit]:
+    blocks = [code.blocks[number] for number in sorted(loop.body)]
+    units = [unit for block in blocks for unit in code.units[block.start : block.stop] if unit.instruction]
+    tries = [unit for unit in units if unit.opcode == "mbarrier" and unit.kind]
+    if tries and {unit.kind for unit in units if unit.kind} == {("waits", "wait")} and not any(map(_works, units)):
         return tries
-    if polled([instruction for _, instruction in instructions]) == MEMORY:
-        return [unit for unit, _ in instructions if unit.opcode in ("ld", "atom")]
+    if polled([unit.instruction for unit in units if unit.instruction]) == MEMORY:
+        return [unit for unit in units if unit.opcode in ("ld", "atom")]
     return []
 
 
-def _works(instruction: Instruction) -> bool:
-    """Whether an instruction does what a loop that only waits would not: work, or an arrival at a barrier."""
-    if kind_of(instruction) is not None:
-        return False
-    return instruction.opcode == "mbarrier" or weight_of(instruction) >= HEAVY
+def _works(unit: Unit) -> bool:
+    """Whether a unit does what a loop that only waits would not: work, or an arrival at a barrier."""
+    return unit.kind is None and (unit.opcode == "mbarrier" or unit.weight >= HEAVY)
 
 
 def iterations(code: FunctionUnits, loops: list[Loop]) -> Iterator[FoundRegion]:

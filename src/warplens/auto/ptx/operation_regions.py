@@ -11,9 +11,8 @@ import bisect
 from collections.abc import Iterable, Iterator
 
 from warplens.auto.ptx.found_region import FoundRegion
-from warplens.auto.ptx.instruction_classes import Kind, kind_of
-from warplens.auto.ptx.units import FunctionUnits, Unit
-from warplens.ptx.syntax import split_operands
+from warplens.auto.ptx.instruction_classes import Kind
+from warplens.auto.ptx.units import REGISTER, FunctionUnits, Unit
 
 RETURNS_VALUE = frozenset({"load", "atomic"})
 """Operations with a result that the warp may have to wait for."""
@@ -24,18 +23,19 @@ class Operations:
 
     def __init__(self, code: FunctionUnits, wanted: Iterable[str], cuts: set[int], claimed: set[int]) -> None:
         self.code, self.wanted, self.cuts = code, set(wanted), sorted(cuts)
-        self.kinds: dict[int, Kind] = {}
-        for unit in code.units:
-            kind = kind_of(unit.instruction) if unit.instruction is not None and unit.at not in claimed else None
-            if kind is not None:
-                self.kinds[unit.at] = kind
-        self.places = sorted(self.kinds)
+        self.kinds: dict[int, Kind] = {
+            unit.at: unit.kind for unit in code.units if unit.kind is not None and unit.at not in claimed
+        }
+        self.places = list(self.kinds)
         self.mentions: dict[str, list[int]] = {}
-        """The units that mention each register, in order."""
+        """The units that mention each register, in order; one that mentions it twice is listed twice."""
         self.calls: list[int] = []
         for unit in code.units:
             for name in unit.registers():
-                self.mentions.setdefault(name, []).append(unit.at)
+                if name in self.mentions:
+                    self.mentions[name].append(unit.at)
+                else:
+                    self.mentions[name] = [unit.at]
             if unit.opcode == "call":
                 self.calls.append(unit.at)
 
@@ -80,14 +80,14 @@ class Operations:
     def _load_regions(self, group: list[Unit]) -> Iterator[FoundRegion]:
         prefix, last = self.kinds[group[0].at][1], group[-1]
         values = {name for unit in group for name in written(unit) if self.code.size_of(name) in (2, 4, 8)}
-        if prefix == "atomic" and not any(len(self.mentions[value]) > 1 for value in values):
+        if prefix == "atomic" and all(self.mentions[value][0] == self.mentions[value][-1] for value in values):
             yield self._region(group, prefix, last.at + 1)
             return
         use = self._first_use(last, values)
         if use is None:
             yield self._region(group, f"{prefix} issue", last.at + 1)
             return
-        awaited = tuple(sorted(values & use.registers()))
+        awaited = tuple(sorted(values.intersection(use.registers())))
         between = _any_in(self.places, last.at, use.at - 1)
         if not between and not self._cut(last.at, use.at):
             yield self._region(group, prefix, use.at, awaited)
@@ -122,7 +122,5 @@ def written(unit: Unit) -> set[str]:
     instruction = unit.instruction
     if instruction is None or instruction.opcode in ("st", "red"):
         return set()
-    destination = split_operands(instruction.arguments)[:1]
-    return {
-        word.strip() for text in destination for word in text.strip("{}").split(",") if word.strip().startswith("%")
-    }
+    text = instruction.arguments.lstrip()
+    return set(REGISTER.findall(text.partition("}" if text.startswith("{") else ",")[0]))

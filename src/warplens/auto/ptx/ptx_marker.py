@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from warplens.auto.ptx.barrier_marks import mark_barriers
+from warplens.auto.ptx.barrier_marks import mark_function
 from warplens.auto.ptx.branch_regions import branch_regions
 from warplens.auto.ptx.coarse_regions import coarse_regions, whole_loops
 from warplens.auto.ptx.edge_splits import split_polling_edges
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.line_regions import line_ranges, worked_lines
-from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins, tested
+from warplens.auto.ptx.loop_regions import Loop, iterations, natural_loops, spins
 from warplens.auto.ptx.operation_regions import Operations
 from warplens.auto.ptx.units import FunctionUnits, Unit
 from warplens.auto.ptx.value_arrival import arrived
@@ -22,7 +23,7 @@ from warplens.ptx.garbage_pause import garbage_pause
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Node, Raw, parse
-from warplens.weave.mark_comments import mark_text
+from warplens.weave.mark_comments import PREFIX, encode_name
 
 MARKED = "// @marked\n"
 """The first line of marked text, which prevents marking it twice."""
@@ -31,6 +32,8 @@ _PRIORITY = {"body": 0, "ranges": 0, "loops": 1, "lines": 3}
 """Which regions to keep first when there are more than `Auto.most`; operations have priority 2."""
 
 _CLOSES, _OPENS = 1, 2
+_GapPart = tuple[tuple[int, ...], str, tuple[tuple[str, str], ...]]
+"""What is inserted in a gap: a sort key, the text, and the letter and encoded name of each begin and end in it."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +73,20 @@ def _marked(text: str, auto: Auto, wants: Callable[[str], bool]) -> Marked:
             continue
         end_with_return(function)
         code = FunctionUnits(function, files)
-        if auto.wants("waits") and split_polling_edges(code):
+        loops = natural_loops(code)
+        if auto.wants("waits") and split_polling_edges(code, loops):
             code = FunctionUnits(function, files)
-        lines[function.name] = code.lines()
-        regions = find(code, auto)
+            loops = natural_loops(code)
+        lines[function.name] = code.lines
+        regions = find(code, auto, loops)
         kept = sorted(regions, key=_priority)[: auto.most]
         if kept:
             sites[function.name] = tuple(_Writer(code, kept).write())
+        if auto.wants("edges") and code.marks:
+            mark_function(code, loops, of_blocks=auto.wants_block_barriers)
         if len(kept) < len(regions):
             left_out[function.name] = len(regions) - len(kept)
-    if sites:
-        text = MARKED + module.text()
-        text = mark_barriers(text, of_blocks=auto.wants_block_barriers) if auto.wants("edges") else text
-    return Marked(text, sites, left_out, lines)
+    return Marked(MARKED + module.text() if sites else text, sites, left_out, lines)
 
 
 def mark_unmarked_code(text: str) -> str:
@@ -98,39 +102,41 @@ def mark_unmarked_code(text: str) -> str:
             continue
         inside = code.inside()
         lines = _named(worked_lines(code, code.cuts, inside, []))
-        cuts = code.cuts | {gap for region in lines for gap in region.gaps}
+        cuts = code.cuts | _gaps(lines)
         _Writer(code, [*lines, *Operations(code, ("waits", "barriers"), cuts, inside).find()]).write()
     return module.text()
 
 
-def find(code: FunctionUnits, auto: Auto) -> list[FoundRegion]:
-    """All regions that the rules find in one function."""
+def find(code: FunctionUnits, auto: Auto, loops: list[Loop]) -> list[FoundRegion]:
+    """All regions that the rules find in one function with these loops."""
     if auto.coarse:
-        return coarse_regions(code, loops=auto.coarse == "loops")
+        return coarse_regions(code, loops if auto.coarse == "loops" else None)
     ranges = list(line_ranges(code, auto.ranges))
-    loops = natural_loops(code)
     spinning = list(spins(code, loops)) if auto.wants("waits") else []
     claimed = {  # also in a polling loop that cannot be marked, as each round would leave a record
         at
         for loop in loops
-        if tested(code, loop)
+        if loop.tests
         for number in loop.body
         for at in range(code.blocks[number].start, code.blocks[number].stop)
     }
-    cuts = code.cuts | {gap for region in ranges for gap in region.gaps}
-    cuts |= {gap for _, region in spinning for gap in region.gaps}
     found = ranges + [region for _, region in spinning]
+    cuts = code.cuts | _gaps(found)
     waits = {id(loop) for loop, _ in spinning}
     working = [loop for loop in loops if id(loop) not in waits]
     if auto.wants("loops"):
         found += iterations(code, working)
     lines = _lines(code, auto, loops, found, cuts, claimed) if auto.wants("lines") else []
-    cuts |= {gap for region in lines for gap in region.gaps}
+    cuts |= _gaps(lines)
     found += lines + list(Operations(code, auto.classes, cuts, claimed).find())
     if auto.covers_gaps:
-        marks = code.cuts | {gap for region in found for gap in region.gaps}
+        marks = code.cuts | _gaps(found)
         found += whole_loops(code, [loop for loop in working if _has_no_mark(code, loop, marks)])
     return found
+
+
+def _gaps(regions: Iterable[FoundRegion]) -> set[int]:
+    return {gap for region in regions for gap in (*region.begins, *region.ends)}
 
 
 def _has_no_mark(code: FunctionUnits, loop: Loop, marks: set[int]) -> bool:
@@ -170,44 +176,56 @@ class _Writer:
         self.kernel = plain_name(code.function.name)
 
     def write(self) -> list[RegionSite]:
-        gaps: dict[int, list[tuple[tuple[int, ...], list[str]]]] = defaultdict(list)
+        """Insert the marks into the function's body, and into the marks of its units."""
+        gaps: dict[int, list[_GapPart]] = defaultdict(list)
         declared = []
-        for region in self.regions:
-            name = self.name(region)
-            begin, end = [_comment("B", name)], [*self._awaited(region), _comment("E", name)]
+        sites: list[tuple[int, tuple[int, ...], int, RegionSite]] = []
+        for number, region in enumerate(self.regions):
+            name, nesting = self.name(region), region.nesting
+            sites.append((region.begin, nesting, number, RegionSite(name, region.kind, self._where(region))))
+            word = encode_name(name)
+            begin, end = f"\t// {PREFIX}B {word}", f"\t// {PREFIX}E {word}"
+            if region.awaits:
+                end = "\n".join([*self._awaited(region), end])
             if region.counter:
                 declared.append(region.counter)
                 for gap in region.starts:
-                    gaps[gap].append(((0,), [f"\tmov.u32 {region.counter}, 0;"]))
-                begin += [
-                    _comment("V", name, "u32", region.counter), f"\tadd.u32 {region.counter}, {region.counter}, 1;"
-                ]  # fmt: skip
+                    gaps[gap].append(((0,), f"\tmov.u32 {region.counter}, 0;", ()))
+                value = f"\t// {PREFIX}V {word} u32 {region.counter}"
+                begin += f"\n{value}\n\tadd.u32 {region.counter}, {region.counter}, 1;"
+            opening = (_OPENS, *nesting)
             if region.ends == region.begins:
-                gaps[region.begin].append(((_OPENS, *region.opening), [*begin, *end]))
+                gaps[region.begin].append((opening, f"{begin}\n{end}", (("B", word), ("E", word))))
                 continue
             # Ends precede begins; the innermost end and the outermost begin come first.
             for gap in region.begins:
-                gaps[gap].append(((_OPENS, *region.opening), begin))
+                gaps[gap].append((opening, begin, (("B", word),)))
+            closing = (_CLOSES, -nesting[0], -nesting[1], -nesting[2], -region.begin)
             for gap in region.ends:
-                gaps[gap].append(((_CLOSES, *region.closing), end))
-        edits = Edits()
-        for gap, texts in gaps.items():
-            ordered = sorted(texts, key=lambda item: item[0])
-            closing = [line for key, part in ordered if key[0] < _OPENS for line in part]
-            opening = [line for key, part in ordered if key[0] == _OPENS for line in part]
-            if gap and gap in self.code.cuts and closing:
-                # Hand-written marks are in this gap; regions that end here end before them.
-                edits.after(*_place(self.code.units[gap - 1]), _raw(closing))
-                closing = []
-            if closing or opening:
-                edits.before(*_place(self.code.units[gap]), _raw(closing + opening))
-        edits.apply()
+                gaps[gap].append((closing, end, (("E", word),)))
+        self._insert(gaps)
         if declared:
             body = self.code.function.body
             assert body is not None
             body.insert(0, Raw.of(f"\t.reg .b32 {', '.join(declared)};"))
-        by_place = sorted(self.regions, key=lambda region: (region.begin, region.opening))
-        return [RegionSite(self.name(region), region.kind, self._where(region)) for region in by_place]
+        return [site for *_, site in sorted(sites, key=operator.itemgetter(0, 1, 2))]
+
+    def _insert(self, gaps: dict[int, list[_GapPart]]) -> None:
+        edits, code = Edits(), self.code
+        for gap, parts in gaps.items():
+            if len(parts) > 1:
+                parts.sort(key=operator.itemgetter(0))
+            by_hand, before = code.marks.get(gap), []
+            if by_hand and gap:
+                # Regions that end at hand-written marks end before them.
+                before = [part for part in parts if part[0][0] < _OPENS]
+                parts = parts[len(before) :]
+            if before:
+                edits.after(*_place(code.units[gap - 1]), _raw(before))
+            if parts:
+                edits.before(*_place(code.units[gap]), _raw(parts))
+            code.marks[gap] = [*_marks(before), *(by_hand or ()), *_marks(parts)]
+        edits.apply()
 
     def name(self, region: FoundRegion) -> str:
         if region.kind == "ranges":
@@ -228,9 +246,9 @@ def _place(unit: Unit) -> tuple[list[Node], Node]:
     return unit.holder, unit.node
 
 
-def _raw(lines: list[str]) -> Raw:
-    return Raw.of("\n".join(lines) + "\n")
+def _raw(parts: list[_GapPart]) -> Raw:
+    return Raw.of("\n".join([text for _, text, _ in parts]) + "\n")
 
 
-def _comment(letter: str, name: str, *operands: str) -> str:
-    return "\t// " + mark_text(letter, name, *operands)
+def _marks(parts: list[_GapPart]) -> list[tuple[str, str]]:
+    return [mark for _, _, marks in parts for mark in marks]

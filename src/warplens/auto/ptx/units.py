@@ -7,14 +7,14 @@ the fall-through edge, and the gap after it is on every path into the block.
 from __future__ import annotations
 
 import bisect
-import itertools
-import operator
+import functools
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from warplens.auto.ptx.extremes import Extremes
+from warplens.auto.ptx.instruction_classes import HEAVY, Kind, class_of
 from warplens.ptx.labels import JUMPS, jump_targets, table_labels
 from warplens.ptx.source_lines import SourceLines
 from warplens.ptx.syntax import SCALAR_BYTES
@@ -22,10 +22,12 @@ from warplens.ptx.tree import Comment, Declaration, Directive, Function, Instruc
 from warplens.weave.mark_comments import PREFIX
 
 LEAVES = frozenset({"ret", "exit"})
-_REGISTER = re.compile(r"%[\w$]+")
+_ENDS = frozenset({*JUMPS, *LEAVES, "trap"})
+_STOPS = frozenset({*LEAVES, "brx"})
+REGISTER = re.compile(r"%[\w$]+")
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class Unit:
     """An instruction, a label, or a call sequence, which must not contain marks."""
 
@@ -35,28 +37,20 @@ class Unit:
     location: tuple[str, int] | None
     number: int
     """The number of instructions before it."""
+    instruction: Instruction | None = None
+    opcode: str = ""
+    kind: Kind | None = None
+    weight: int = 0
+    """How much work it is for its source line."""
+    ends_block: bool = False
     block: int = -1
 
-    @property
-    def instruction(self) -> Instruction | None:
-        return self.node if isinstance(self.node, Instruction) else None
-
-    @property
-    def opcode(self) -> str:
-        if isinstance(self.node, Instruction):
-            return self.node.opcode
-        return "call" if isinstance(self.node, Scope) else ""
-
-    @property
-    def ends_block(self) -> bool:
-        return self.opcode in JUMPS or self.opcode in LEAVES or self.opcode == "trap"
-
-    def registers(self) -> set[str]:
-        """All registers that it reads or writes."""
+    def registers(self) -> list[str]:
+        """All registers that it reads or writes; some are listed twice."""
         node = self.node
         if isinstance(node, Scope):
-            return {name for part in walk(node.body) for name in _REGISTER.findall(part.raw)}
-        return set(_REGISTER.findall(node.raw))
+            return [name for part in walk(node.body) for name in REGISTER.findall(part.raw)]
+        return REGISTER.findall(node.raw)
 
 
 @dataclass
@@ -77,18 +71,22 @@ class FunctionUnits:
         self.units: list[Unit] = []
         self.cuts: set[int] = set()
         """Gaps with hand-written marks, which no region found by a rule may cross."""
-        self.marks: dict[int, list[str]] = {}
-        """By gap, the marks in it, as the contents of their comments."""
-        self._opened: Counter[int] = Counter()
-        """By gap, the number of regions that those marks begin minus the number that they end."""
+        self.marks: dict[int, list[tuple[str, str]]] = {}
+        """By gap, the marks in it: the letter, and the words behind it, of which the first is the encoded name."""
+        self.asked: list[tuple[int, str]] = []
+        """The hand-written marks that leave it to the rules to find their barrier: gap and words."""
         self._number = 0
         self._location: tuple[str, int] | None = None
         self._tables = table_labels(function.body or [])
+        self._labels: dict[int, int] = {}
+        """The units of labels by the `id` of the label."""
+        self._ending: list[Unit] = []
+        """The units that end a block."""
         self._collect(function.body or [], SourceLines(files))
-        at, leads = {id(unit.node): unit.at for unit in self.units}, jump_targets(function)
+        leads = jump_targets(function)
         self.jumps = {
-            unit.at: [at[id(label)] for label in leads[id(unit.node)] if id(label) in at]
-            for unit in self.units
+            unit.at: [self._labels[id(label)] for label in leads[id(unit.node)] if id(label) in self._labels]
+            for unit in self._ending
             if unit.opcode in JUMPS
         }
         self.targets = {label for labels in self.jumps.values() for label in labels}
@@ -98,41 +96,58 @@ class FunctionUnits:
         self.sizes = _sizes(function)
 
     def _collect(self, body: list[Node], locations: SourceLines) -> None:
+        units = self.units
         for node in body:
-            if isinstance(node, Directive) and node.name == "loc":
-                self._location = locations.of(node.arguments)
-            elif isinstance(node, Comment) and node.content.startswith(PREFIX):
-                self.cuts.add(len(self.units))
-                self.marks.setdefault(len(self.units), []).append(node.content)
-                self._opened[len(self.units)] += {"B": 1, "E": -1}.get(node.content[len(PREFIX)], 0)
-            elif isinstance(node, Scope) and not _is_call(node):
-                self._collect(node.body, locations)
-            elif isinstance(node, Instruction | Label | Scope) and id(node) not in self._tables:
-                self.units.append(Unit(len(self.units), body, node, self._location, self._number))
-                self._number += not isinstance(node, Label)
+            at = len(units)
+            if isinstance(node, Instruction):
+                opcode = node.opcode
+                kind, weight = class_of(opcode, node.modifiers)
+                ends = opcode in _ENDS
+                unit = Unit(at, body, node, self._location, self._number, node, opcode, kind, weight, ends)
+                units.append(unit)
+                self._number += 1
+                if ends:
+                    self._ending.append(unit)
+            elif isinstance(node, Label):
+                if id(node) not in self._tables:
+                    self._labels[id(node)] = at
+                    units.append(Unit(at, body, node, self._location, self._number))
+            elif isinstance(node, Comment):
+                content = node.content
+                if content.startswith(PREFIX):
+                    self.cuts.add(at)
+                    letter, _, words = content[len(PREFIX) :].partition(" ")
+                    self.marks.setdefault(at, []).append((letter, words))
+                    if "next:" in words:
+                        self.asked.append((at, words))
+            elif isinstance(node, Directive):
+                if node.name == "loc":
+                    self._location = locations.of(node.arguments)
+            elif isinstance(node, Scope):
+                if _is_call(node):
+                    units.append(Unit(at, body, node, self._location, self._number, opcode="call", weight=HEAVY))
+                    self._number += 1
+                else:
+                    self._collect(node.body, locations)
 
     def _split(self) -> Iterator[UnitBlock]:
         start = 0
-        for unit in self.units:
-            if unit.at in self.targets and unit.at > start:
-                yield UnitBlock(start, unit.at)
-                start = unit.at
-            if unit.ends_block:
-                yield UnitBlock(start, unit.at + 1)
-                start = unit.at + 1
-        if start < len(self.units):
-            yield UnitBlock(start, len(self.units))
+        for stop in sorted({*self.targets, *(unit.at + 1 for unit in self._ending), len(self.units)}):
+            if stop > start:
+                yield UnitBlock(start, stop)
+                start = stop
 
     def _connect(self) -> None:
-        of = {}
+        units = self.units
         for number, block in enumerate(self.blocks):
-            for unit in self.units[block.start : block.stop]:
-                unit.block = of[unit.at] = number
+            for unit in units[block.start : block.stop]:
+                unit.block = number
         for number, block in enumerate(self.blocks):
-            last = self.units[block.stop - 1]
-            block.after = sorted({of[target] for target in self.jumps.get(last.at, ())})
+            last = units[block.stop - 1]
+            after = {units[target].block for target in self.jumps.get(last.at, ())}
             if self.falls_through(last) and number + 1 < len(self.blocks):
-                block.after = sorted({*block.after, number + 1})
+                after.add(number + 1)
+            block.after = sorted(after)
             for follower in block.after:
                 self.blocks[follower].before.append(number)
 
@@ -172,11 +187,12 @@ class FunctionUnits:
             end += 1
         if begin >= end or not self.falls_through(self.units[end - 1]):
             return None
-        for ends in (self._targets_of, self._sources_of):  # of jumps inside, and into the region
-            if ends.smallest(begin, end, begin) < begin or ends.largest(begin, end, begin) >= end:
-                return None
         stops = self._conditional_stops if leaving else self._stops
-        return None if stops[begin] < stops[end] else (begin, end)
+        if bisect.bisect_left(stops, begin) < bisect.bisect_left(stops, end):
+            return None
+        # Neither the jumps inside nor those into the region may cross its ends.
+        inside = self._targets_of.within(begin, end, begin, end) and self._sources_of.within(begin, end, begin, end)
+        return (begin, end) if inside else None
 
     def returns(self, begin: int, end: int) -> list[int]:
         """The units in [begin, end) that leave the function."""
@@ -190,12 +206,10 @@ class FunctionUnits:
         self._jumps_to: dict[int, list[int]] = {}
         for at, target in sorted(pairs):
             self._jumps_to.setdefault(target, []).append(at)
-        self._returns = [unit.at for unit in self.units if unit.opcode in LEAVES]
-        table = [unit.opcode == "brx" for unit in self.units]
-        leaves = [unit.opcode in LEAVES for unit in self.units]
-        conditional = [one and self.falls_through(unit) for one, unit in zip(leaves, self.units, strict=True)]
-        self._stops = [0, *itertools.accumulate(map(operator.or_, table, leaves))]
-        self._conditional_stops = [0, *itertools.accumulate(map(operator.or_, table, conditional))]
+        self._returns = [unit.at for unit in self._ending if unit.opcode in LEAVES]
+        stops = [unit for unit in self._ending if unit.opcode in _STOPS]
+        self._stops = [unit.at for unit in stops]
+        self._conditional_stops = [u.at for u in stops if u.opcode == "brx" or self.falls_through(u)]
 
     def _from(self, label: int, begin: int, end: int) -> bool:
         """Whether anything in [begin, end) jumps to `label`."""
@@ -205,28 +219,35 @@ class FunctionUnits:
 
     def inside(self) -> set[int]:
         """The units that are inside a region of the marks already present."""
+        opened = defaultdict[int, int](int)
+        """By gap, the number of regions that its marks begin minus the number that they end."""
+        for gap, marks in self.marks.items():
+            opened[gap] = sum({"B": 1, "E": -1}.get(letter, 0) for letter, _ in marks)
         found: set[int] = set()
-        depths, todo = {0: self._opened[0]}, [0] if self.blocks else []
+        depths, todo = {0: opened[0]}, [0] if self.blocks else []
         while todo:
             number = todo.pop()
             block, depth = self.blocks[number], depths[number]
             for at in range(block.start, block.stop):
-                depth += self._opened[at] if at > block.start else 0
+                depth += opened[at] if at > block.start else 0
                 if depth > 0:
                     found.add(at)
             for follower in [one for one in block.after if one not in depths]:
                 # Marks before the next block's label are only executed when falling through to it.
                 falls = follower == number + 1 and self.falls_through(self.units[block.stop - 1])
-                depths[follower] = depth + (self._opened[block.stop] if falls else 0)
+                depths[follower] = depth + (opened[block.stop] if falls else 0)
                 todo.append(follower)
         return found
 
+    @functools.cached_property
     def lines(self) -> dict[str, set[int]]:
         """The source lines that have code, by file."""
         found: dict[str, set[int]] = {}
+        last = None
         for unit in self.units:
-            if unit.location is not None:
+            if unit.location is not last and unit.location is not None:
                 found.setdefault(unit.location[0], set()).add(unit.location[1])
+            last = unit.location
         return found
 
     def size_of(self, register: str) -> int:

@@ -21,6 +21,11 @@ from warplens.view.adaptive_table import AdaptiveTable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document on stdout.")
 force_option = click.option("--force", is_flag=True, help="Overwrite existing files.")
+merge_variants_option = click.option(
+    "--merge-variants",
+    is_flag=True,
+    help="Show one row per kernel, also where it ran with several grids, launch options or constants.",
+)
 
 
 _NESTED_JSON = 10_000

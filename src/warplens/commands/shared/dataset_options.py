@@ -21,7 +21,6 @@ _BYTES_PER_SPAN = 200
 
 engine_option = click.option(
     "--engine",
-    default=None,
     metavar="local|spark[:MASTER]",
     help="Answer in bounded memory, file by file: in this process, or on Apache Spark; see docs/scale.md.  [default: "
     f"read the whole trace; local for a folder of more than {WHOLE_ROWS // 1_000_000} million spans]",

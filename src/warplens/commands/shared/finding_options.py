@@ -18,19 +18,19 @@ from warplens.commands.shared.roofline_options import (
     read_ceilings,
 )
 from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.runner.nsight_compute import read_ncu
 from warplens.trace.model import Trace
 
 roof_option = click.option(
-    "--roof", default=None, metavar="|".join(DTYPES), help="Compute peak to compare a trace with.  [default: fp16]"
+    "--roof", metavar="|".join(DTYPES), help="Compute peak to compare a trace with.  [default: fp16]"
 )
 ncu_option = click.option(
-    "--ncu", default=None, metavar="REPORT", help="Use the counters of an Nsight Compute report (.csv or .ncu-rep)."
+    "--ncu", metavar="REPORT", help="Use the counters of an Nsight Compute report (.csv or .ncu-rep)."
 )
-waits_option = click.option("--waits", default=None, metavar="REGEX", help="Additional regions to treat as waits.")
+waits_option = click.option("--waits", metavar="REGEX", help="Additional regions to treat as waits.")
 
 collective_option = click.option(
     "--collective",
-    default=None,
     metavar="REGEX",
     help="Additional kernels to treat as collectives of several ranks.  [default: those of NCCL and NVSHMEM]",
 )
@@ -63,8 +63,6 @@ def known_facts(given: dict[str, Any], trace: Trace, kernel: str | None = None) 
 
 def read_report(report: str | None, kernel: str | None, trace: Trace) -> tuple[NcuKernel, ...]:
     """The kernels of an Nsight Compute report that are in the trace; empty without a report."""
-    from warplens.runner.nsight_compute import read_ncu
-
     if report is None:
         return ()
     wanted = [kernel.partition("[")[0]] if kernel else trace.kernels

@@ -1,13 +1,56 @@
-"""What verbs that run a program have in common: where their options end, and which program it is."""
+"""What verbs that run a program have in common: which program it is, how it is marked, and where their options end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
+from warplens.auto.rules import ALL, CLASSES, DEFAULT, MOST_MARKS
 from warplens.errors import UsageError
 from warplens.runner.program import TargetProgram
 from warplens.runner.run_arguments import split, split_mixed
 from warplens.runner.target_check import check_module, check_script
+
+_PROGRAM_OPTIONS = (
+    click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does."),
+    click.option(
+        "--auto",
+        metavar="[CLASSES]",
+        help="Mark kernels automatically, without changing their source. CLASSES is a comma-separated list of "
+        f"{', '.join(CLASSES)} or {ALL}.  [default: {','.join(DEFAULT)}]",
+    ),
+    click.option(
+        "--region",
+        "lines",
+        multiple=True,
+        metavar="NAME=FILE:A-B",
+        help="Mark lines A to B of a source file as a region (repeatable).",
+    ),
+    click.option(
+        "--most-marks",
+        default=MOST_MARKS,
+        show_default=True,
+        metavar="N",
+        help="Maximum number of places that --auto marks in one kernel.",
+    ),
+    click.option(
+        "--least-occupancy",
+        default=1.0,
+        show_default=True,
+        metavar="SHARE",
+        help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
+    ),
+    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]..."),
+)
+
+
+def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what names the program and says how its kernels are marked."""
+    for option in reversed(_PROGRAM_OPTIONS):
+        command = option(command)
+    return command
 
 
 class ProgramCommand(click.Command):

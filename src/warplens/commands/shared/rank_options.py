@@ -15,7 +15,6 @@ from warplens.wording import number_ranges
 
 ranks_option = click.option(
     "--ranks",
-    default=None,
     metavar="A,B-C|sample:N",
     help="Read only these ranks of a folder, or N of them spread evenly.  [default: all]",
 )

@@ -14,21 +14,15 @@ from warplens.errors import UsageError, WarplensError
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
-flops_option = click.option(
-    "--flops", default=None, metavar="N", help="FLOPs per launch, such as 137e9, 137G or 2*4096*4096*4096."
-)
-bytes_option = click.option(
-    "--bytes", "moved", default=None, metavar="N", help="Bytes read and written in memory per launch."
-)
+flops_option = click.option("--flops", metavar="N", help="FLOPs per launch, such as 137e9, 137G or 2*4096*4096*4096.")
+bytes_option = click.option("--bytes", "moved", metavar="N", help="Bytes read and written in memory per launch.")
 device_option = click.option(
     "--device",
-    default=None,
     metavar="NAME",
     help="Device whose listed peaks to use, such as H100.  [default: the device of the trace]",
 )
 ceilings_option = click.option(
     "--ceilings",
-    default=None,
     metavar="FILE",
     help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
 )

@@ -26,6 +26,7 @@ from warplens.errors import WarplensError
 from warplens.profiling.profile import Profile, last_records_path
 from warplens.runner.companion_base import CompanionReport
 from warplens.runner.program import Outcome, TargetProgram
+from warplens.trace.io import rank_part
 from warplens.trace.model import Trace, empty_table
 from warplens.wording import duration, percent, plural
 
@@ -74,7 +75,7 @@ def describe(
     if outcome.cut_short and len(trace):
         console.print("[yellow]the program did not finish; the trace contains what ran until then[/]")
     if len(trace):
-        console.print()
+        console.print(f"\nrank {profile.rank} of {profile.job.size:,}" if profile.job.is_one_of_many else "")
         sample = sample_line(trace.meta.launches)
         if sample:
             console.print(f"[yellow]{escape(sample)}; --blocks all records all[/]", soft_wrap=True)
@@ -200,6 +201,8 @@ def _files(profile: Profile, trace: Trace, found: Sequence[CompanionReport]) -> 
     own = [shown_path(profile.path)] if len(trace) and profile.path is not None else []
     if own and profile.has_last_records:
         own.append(last_records_path(own[0]))
+    if profile.job.is_one_of_many:
+        own = [rank_part(folder, profile.rank) for folder in own]
     if profile.options.dump_ir is not None:
         own += sorted(Path(profile.options.dump_ir).glob("*.ttgir"))
     return [*own, *(file for one in found for file in one.files)]

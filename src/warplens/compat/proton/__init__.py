@@ -43,7 +43,7 @@ DEFAULT_PROFILE_NAME = "proton"
 FORMATS = {"trace": "chrome_trace", "tree": "hatchet"}
 CONTEXTS = ("shadow", "python", None)
 HOOKS = (None, "triton", "launch")
-_OTHER_BACKENDS = (None, "cupti", "roctracer")
+_OTHER_BACKENDS = (None, "cupti", "rocprofiler", "roctracer")
 
 
 def start(

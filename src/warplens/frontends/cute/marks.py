@@ -191,6 +191,10 @@ def scalar(name: str, v: Any) -> tuple[Any, str, ValueType]:
     v = v.toint() if hasattr(v, "toint") else v
     v = as_numeric(v) if isinstance(v, ir.Value) else v
     if isinstance(v, (bool, int)):
+        if not -(1 << 63) <= v < 1 << 64:
+            raise UsageError(f"value {name!r} is {v}: it does not fit in 64 bits")
+        if v >= 1 << 63:
+            return Int64(v - (1 << 64)).ir_value(), "l", ValueType.U64
         return Int64(int(v)).ir_value(), "l", ValueType.I64
     if isinstance(v, float):
         return Float64(v).ir_value(), "d", ValueType.F64

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from warplens.frontends.driver_calls.fat_binary import best_ptx, machine_codes, 
 from warplens.frontends.driver_calls.image_source import ptx_of_image
 from warplens.frontends.driver_calls.mapped_programs import find_mapped_ptx
 from warplens.frontends.intercept.woven_module import Unavailable
+from warplens.threads import assigned
 
 LARGEST_PTX = 8 << 20
 """Bytes of PTX text beyond which marking a module would take minutes."""
@@ -72,14 +73,9 @@ def remember_symbol(symbol: str, text: Callable[[], str]) -> None:
     _by_symbol[symbol] = Recompiled(text)
 
 
-@contextmanager
-def launching(find: FindKernel) -> Iterator[None]:
+def launching(find: FindKernel) -> AbstractContextManager[None]:
     """The same for the kernels that this thread launches meanwhile, whenever and from whatever they were loaded."""
-    before, _launching.find = _launching.find, find
-    try:
-        yield
-    finally:
-        _launching.find = before
+    return assigned(_launching, find=find)
 
 
 def expect_hand_marks(library: str) -> None:
@@ -99,19 +95,9 @@ def compiled_again(origin: HandleOrigin | None, symbol: str, capability: str) ->
     return _by_symbol.get(symbol) if origin is None else _remembered(origin.code(), capability)
 
 
-def forget_ptx() -> None:
-    """Forget all PTX that was remembered."""
-    _compiled.clear()
-    _by_symbol.clear()
-
-
-def ptx_of(origin: HandleOrigin | None, symbol: str, capability: str) -> str:
-    """The PTX of the module that a function is from; raises Unavailable where it cannot be had."""
-    return ptx_source(origin, symbol, capability)()
-
-
 def ptx_source(origin: HandleOrigin | None, symbol: str, capability: str) -> Callable[[], str]:
-    """How to get that PTX. Raises Unavailable where it cannot be had, unless a compiler must run to know."""
+    """How to get the PTX of the module that a function is from. Raises Unavailable where it cannot be had, unless a
+    compiler must run to know."""
     again = compiled_again(origin, symbol, capability)
     if again is not None:
         return lambda: _limited(again.text())

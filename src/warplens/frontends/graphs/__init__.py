@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from warplens.frontends.import_hook import when_imported
+from warplens.frontends.library_hooks import remover
 from warplens.session import Session
 
 LIBRARIES = {
@@ -20,7 +21,7 @@ LIBRARIES = {
 
 def watch_graphs(running: Session) -> Callable[[], None]:
     """Follow the captures and replays of each library, once it is imported. Return a function that ends this."""
-    undo: list[Callable[[], None]] = []
+    undo: list[Callable[[], None]] = [running.replays.rest_all]
 
     def follow(library: str) -> None:
         module = import_module(f"{__name__}.{LIBRARIES[library]}")
@@ -31,10 +32,4 @@ def watch_graphs(running: Session) -> Callable[[], None]:
             running.note(library.partition(".")[0], problem)
 
     undo.append(when_imported(dict.fromkeys(LIBRARIES, follow)))
-
-    def stop() -> None:
-        running.replays.rest_all()
-        while undo:
-            undo.pop()()
-
-    return stop
+    return remover(undo)

@@ -7,8 +7,8 @@ ours in that place, which decides for each launch. Kernels that are not profiled
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -17,7 +17,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.triton.metadata_keys import METADATA, REMARKS
 from warplens.frontends.triton.straight_launch import Launch, straight_launch
-from warplens.frontends.triton.tuning import is_unwatched, leave_tuning_alone, thread
+from warplens.frontends.triton.tuning import leave_tuning_alone, thread
 from warplens.frontends.triton.weaving_compiler import WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
@@ -28,6 +28,7 @@ from warplens.launch.woven import WovenKernel
 from warplens.record.capture import Dim3
 from warplens.sass.machine_code import MachineCode
 from warplens.session import Session
+from warplens.threads import assigned
 from warplens.weave.mark_comments import PREFIX
 from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection
@@ -227,7 +228,7 @@ class LaunchHook:
     def watch(self, kernel: Any) -> None:
         """Decide about the launches of a kernel that Triton has loaded, if any of them may be recorded."""
         name = kernel.metadata.name
-        watched = hasattr(kernel._run, _CHOICE) or not kernel._run or is_unwatched()
+        watched = hasattr(kernel._run, _CHOICE) or not kernel._run or thread.unwatched
         if watched or getattr(kernel.metadata, METADATA, None):
             return
         if not (self.session.counts_all or self.session.options.wants_kernel(name)):
@@ -280,14 +281,9 @@ class LaunchHook:
         x, y, z = grid
         return self.session.lend(woven, variant, (x * woven.ctas, y, z), stream, code)
 
-    @contextmanager
-    def passing(self, pointer: int) -> Iterator[None]:
+    def passing(self, pointer: int) -> AbstractContextManager[None]:
         """Let the woven kernel that this thread launches inside the block get `pointer`."""
-        self._local.pointer = pointer
-        try:
-            yield
-        finally:
-            self._local.pointer = None
+        return assigned(self._local, pointer=pointer)
 
     def twin(self, kernel: Any, captured: bool, thinning: Thinning = ALL_MARKS) -> WovenTwin | None:
         """The woven twin of a kernel, made when it is first needed; None where the kernel must run plain."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from warplens.auto.ptx import mark_barriers, mark_ptx
 from warplens.auto.rules import Auto, RegionSite
@@ -34,9 +34,10 @@ from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search
 from warplens.weave.fixed_slots import fits_fixed
 from warplens.weave.mark_comments import PREFIX
-from warplens.weave.weaving import Selection, SharedBuffer, Weaving
+from warplens.weave.weaving import Selection
 
 if TYPE_CHECKING:
+    from warplens.frontends.triton.stages import Compilation
     from warplens.frontends.triton.weaving_compiler import Recipe
 
 Metadata = dict[str, Any]
@@ -55,18 +56,6 @@ class KernelBuild:
     resources: Resources
 
 
-class Stages(Protocol):
-    """The stages of Triton's compiler that a ladder needs."""
-
-    def lower(self, text: str, context: Any, metadata: Metadata) -> tuple[str, str]: ...
-
-    def shared_buffer(self, ptx: str, metadata: Metadata, how: Weaving) -> SharedBuffer | None: ...
-
-    def finish(
-        self, llir: str, ptx: str, metadata: Metadata, how: Weaving, registers: int = 0, *, lives: bool = False
-    ) -> KernelBuild: ...
-
-
 @dataclass(frozen=True)
 class _MarkedKernel:
     """A kernel marked as one rung says, before weaving: its PTX, its metadata, and the places that are marked."""
@@ -83,7 +72,7 @@ class MarkLadder:
     """One kernel on its way down the rungs. `problem` says why the last rung that was tried was left."""
 
     def __init__(
-        self, stages: Stages, recipe: Recipe, text: str, context: Any, metadata: Metadata, remarks: Metadata
+        self, stages: Compilation, recipe: Recipe, text: str, context: Any, metadata: Metadata, remarks: Metadata
     ) -> None:
         self.stages, self.recipe, self.text, self.context = stages, recipe, text, context
         self.metadata, self.remarks, self.problem = metadata, remarks, ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from warplens.frontends.intercept.name_swap import swap
 from warplens.frontends.wrap import wrap
+from warplens.threads import assigned
 
 UNTIMED_CALLS = (0, 6)
 """Calls of its function that `triton.testing.do_bench` does not time: the first, and the first of its warm-up, which
@@ -27,34 +28,20 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-def is_tuning() -> bool:
-    """Return whether a launch that this thread makes now is timed by somebody."""
-    return thread.tuning
-
-
-@contextmanager
-def tuning(on: bool = True) -> Iterator[None]:
+def tuning(on: bool = True) -> AbstractContextManager[None]:
     """Leave the launches of this thread alone inside the block."""
-    before, thread.tuning = thread.tuning, on
-    try:
-        yield
-    finally:
-        thread.tuning = before
+    return assigned(thread, tuning=on)
 
 
-def is_unwatched() -> bool:
-    """Return whether kernels that this thread loads now keep their launchers."""
-    return thread.unwatched
-
-
-@contextmanager
-def unwatched() -> Iterator[None]:
+def unwatched() -> AbstractContextManager[None]:
     """Let kernels that this thread loads inside the block keep their launchers: somebody keeps a copy of those."""
-    before, thread.unwatched = thread.unwatched, True
-    try:
-        yield
-    finally:
-        thread.unwatched = before
+    return assigned(thread, unwatched=True)
+
+
+def leave_calls_alone(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """A wrapper for functions of an autotuner: leave the launches inside each call alone."""
+    with tuning():
+        return original(*arguments, **options)
 
 
 def leave_tuning_alone() -> list[Callable[[], None]]:
@@ -62,11 +49,7 @@ def leave_tuning_alone() -> list[Callable[[], None]]:
     from triton import testing
     from triton.runtime.autotuner import Autotuner
 
-    def bench(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        with tuning():
-            return original(*arguments, **options)
-
-    undo = [wrap(Autotuner, "_bench", bench)]
+    undo = [wrap(Autotuner, "_bench", leave_calls_alone)]
     for name in ("do_bench", "do_bench_cudagraph"):
         original = getattr(testing, name, None)
         if original is not None:
@@ -78,7 +61,7 @@ def _benchmark(original: Callable[..., Any], untimed: tuple[int, ...]) -> Callab
     """A benchmark function whose timed launches are left alone."""
 
     def benchmark(fn: Callable[[], Any], *arguments: Any, **options: Any) -> Any:
-        if is_tuning():
+        if thread.tuning:
             return original(fn, *arguments, **options)
         calls = 0
 

@@ -5,42 +5,17 @@ import { element } from "./details.js";
 import { duration, integer } from "./format.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
+import { fetchStates, quoted, tell } from "./states.js";
 import { followTheme } from "./theme.js";
 import { Timeline } from "./timeline.js";
 import { Tooltip } from "./tooltip.js";
 import { unpackTrace } from "./trace.js";
 
 const LATE_S = 2; // without news
-const [RETRY_MS, MOST_FAILURES] = [200, 3];
 const WINDOWS = [["0.1 s", 1e8], ["1 s", 1e9], ["10 s", 1e10], ["whole run", Infinity]];
 const byId = (id) => document.getElementById(id);
 
 const live = { state: null, received: 0, following: true, paused: false, length: 1e10, timeline: null, updates: 0 };
-
-// ---- the newest state ------------------------------------------------------------------------------------------
-
-async function fetchForever() {
-  for (let failures = 0; ; ) {
-    if (live.paused) {
-      await pause(RETRY_MS);
-      continue;
-    }
-    try {
-      const answer = await fetch(`state?after=${live.state?.number ?? 0}`, { cache: "no-store" });
-      if (!answer.ok) throw new Error(`the program answered ${answer.status}`);
-      const state = await answer.json();
-      failures = 0;
-      await show(state);
-      if (state.ended) return tell("ended", "the program has ended");
-    } catch (error) {
-      if (error.name !== "TypeError") throw error; // a failed fetch is one
-      if (++failures >= MOST_FAILURES) return tell("ended", "the program has ended or was stopped");
-      await pause(RETRY_MS);
-    }
-  }
-}
-
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function show(state) {
   const received = performance.now();
@@ -53,14 +28,8 @@ async function show(state) {
   tellAge();
 }
 
-function tell(state, text) {
-  live.over = state === "ended";
-  byId("state").dataset.state = state;
-  byId("state").textContent = text;
-}
-
 function tellAge() {
-  if (live.over || !live.state) return;
+  if (!live.state || byId("state").dataset.state === "ended") return;
   const age = live.state.age_s + (performance.now() - live.received) / 1000;
   live.age = age;
   tell(age > LATE_S ? "late" : "live", live.paused ? "paused" : `live, ${age.toFixed(1)} s old`);
@@ -99,11 +68,6 @@ function showWhere({ where }) {
     return element("li", {}, element("span", { class: "head", text: `${each.kernel}: ${counts.filter(Boolean).join(", ")}` }), element("ul", {}, ...groups));
   });
   byId("where").replaceChildren(...(rows.length ? rows : [element("li", { class: "hint", text: "No recorded kernel runs at this moment." })]));
-}
-
-// Names between backticks become code; a trace's names are only ever set as text.
-function quoted(text) {
-  return text.split("`").map((part, at) => (at % 2 ? element("code", { text: part }) : part));
 }
 
 function showRegions({ statistics, regions }) {
@@ -197,9 +161,4 @@ function follow() {
 
 window.warplensLive = live;
 setInterval(tellAge, 200);
-fetchForever().catch((error) => {
-  tell("ended", "this page has failed");
-  byId("problem").hidden = false;
-  byId("problem").textContent = `The page failed: ${error.message}. Reload it to try again.`;
-  throw error;
-});
+fetchStates(show, { over: "the program has ended", lost: "the program has ended or was stopped", next: () => (live.paused ? null : live.state?.number ?? 0) });

@@ -14,6 +14,8 @@ def chain_blocks(blocks: list[MarkBlock], flow: ControlFlow, max_slots: int) -> 
     Within a chain, each block is followed by the next before any other mark executes, and the next never executes
     without it. The records of all but the last block can therefore wait for the last one.
     """
+    if len(blocks) == 1:
+        return [blocks]
     places = [[flow.block_of(block.sites[end].position.node) for end in (0, -1)] for block in blocks]
     starts = {first: number for number, (first, _) in reversed(list(enumerate(places))) if first is not None}
     next_marked = _nearest_marked_postdominators(flow, starts)

@@ -1,0 +1,118 @@
+"""How much a finding says that a repair saves: intervals that follow from what the kernel is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.analyse.test_hypotheses import pipeline, rounds_with_barrier
+from tests.support.builders import Span
+from tests.support.kernel_traces import SMS, kernel, loop, verdict
+from warplens.analyse.finding import Gain
+from warplens.analyse.findings import findings
+from warplens.trace.model import Trace
+
+
+@pytest.mark.parametrize("estimate", [0.1, 0.3, 0.5, 0.8, 0.95])
+def test_an_interval_holds_its_estimate_and_says_most_where_little_or_nearly_all_is_saved(estimate: float) -> None:
+    low, high = Gain.around(estimate)
+    assert 0 <= low < estimate < high <= 1
+    assert high - low <= 0.5
+    assert Gain.around(estimate, roof=estimate + 0.01).high == pytest.approx(estimate + 0.01)
+    assert Gain.around(estimate, roof=estimate / 2).high == pytest.approx(estimate / 2)
+
+
+def test_two_estimates_that_differ_need_less_room_beside_them() -> None:
+    low, high = Gain.around(0.3, 0.6)
+    assert Gain.around(0.3).low < low < 0.3
+    assert 0.6 < high < Gain.around(0.6).high
+    assert Gain.around(0.0, 0.4).low == 0.0
+
+
+def test_a_barrier_is_worth_no_more_than_what_no_warp_needs() -> None:
+    draw = np.random.default_rng(1).integers(1000, 9000, (10, 8))
+    one = verdict(findings(kernel(rounds_with_barrier(lambda turn, warp: draw[turn, warp]))), "unneeded barrier")
+    ideal = 1 - draw.sum(axis=0).max() / (draw.max(axis=1) + 10).sum()
+    assert one.gain.low < ideal < one.gain.high < 1.2 * ideal
+
+
+def test_a_last_wave_is_worth_the_idle_time_or_what_halved_blocks_leave_of_it() -> None:
+    blocks = SMS + 1
+    spans = [Span("work", 10_000 * (one // SMS), 10_000, one, 0, sm=one % SMS) for one in range(blocks)]
+    one = verdict(findings(kernel(spans)), "last wave")
+    assert one.gain.low < 0.25 < 0.496 < one.gain.high, "133 blocks of half the size take 1.5 times one, or 133/132"
+    assert one.gain.high < 0.6
+
+
+def test_what_must_be_moved_limits_every_gain() -> None:
+    """Lanes that are apart: what 16 warps on each SM use is 6 %, or 34 %, of what the memory can move meanwhile."""
+    gains = []
+    for moved in (128, 768):
+        counts = {"instructions": 9, "loads": 4, "load_bytes": 16, "load_waste": 8.0, "moved_bytes": moved}
+        found = findings(kernel(loop({"get": 1_000}, warps=16), {"get": counts}))
+        gains.append(verdict(found, "uncoalesced access").gain)
+    few, many = gains
+    assert few.high > 0.85
+    assert many.high == pytest.approx(1 - 768 * 16 * SMS / 1_000 / 4_800 / 1.4, abs=0.01)
+    assert many.low < few.low
+
+
+def test_busy_shared_memory_is_what_conflicts_take() -> None:
+    """64 accesses of 8 warps with 8 lanes on a bank take 4,096 cycles of 5,000."""
+    counts = {"instructions": 100, "shared": 64, "ways": 8, "conflicts": 448}
+    one = verdict(findings(kernel(loop({"x": 4_990, "y": 10}, warps=8), {"x": counts})), "bank conflicts")
+    assert one.gain.low < 0.72 < one.gain.high, "7 of 8 of the 82 % that it is busy"
+    assert one.gain.high - one.gain.low < 0.45
+    hidden = verdict(
+        findings(kernel(loop({"x": 900, "y": 9_000}, warps=1), {"x": counts | {"loads": 1}})), "bank conflicts"
+    )
+    assert hidden.gain.low == 0.0 or hidden.verdict == "refuted", "others may work meanwhile"
+
+
+def test_atomics_in_a_loop_may_be_few_of_its_instructions() -> None:
+    counts = {"instructions": 40, "atomics": 1}
+    known, looped = (
+        verdict(findings(kernel(loop({"put": 60_000, "x": 50}), {"put": counts | more})), "atomics contention").gain
+        for more in ({}, {"loops": 1})
+    )
+    assert known.low > 0.9, "each waits 60,000 cycles for its turn"
+    assert looped.low < 0.5
+
+
+def test_warps_that_have_nothing_to_do_cost_little_where_enough_others_have() -> None:
+    gains = []
+    for blocks_per_sm in (1, 8):
+        spans = []
+        for block in range(SMS * blocks_per_sm):
+            for warp in range(4):
+                lasts = 8_000 if warp == 0 else 4_000
+                spans.append(Span("x", 0, lasts, block, warp, sm=block % SMS))
+                spans.append(Span("wait", lasts, 8_010 - lasts, block, warp, sm=block % SMS))
+        gains.append(
+            verdict(findings(kernel(spans, {"wait": {"instructions": 1, "barriers": 1}})), "warp imbalance").gain
+        )
+    assert gains[0].low > 0.15
+    assert gains[1].low == 0.0
+    assert gains[0].high == pytest.approx(gains[1].high, abs=0.02)
+
+
+def test_a_single_consumer_is_worth_the_schedulers_that_it_leaves_idle() -> None:
+    one = verdict(findings(kernel(pipeline(load=100, work=2_000, consumers=1))), "slow consumer")
+    assert 0.4 < one.gain.low < 0.75 < one.gain.high
+
+
+def sampled(spans: list[Span], code: dict[str, dict[str, float]], blocks: int) -> Trace:
+    """A trace that knows of some blocks only of a grid of `blocks`."""
+    made = kernel(spans, code)
+    launches = tuple(replace(info, grid=(blocks, 1, 1)) for info in made.meta.launches)
+    return Trace(made.spans, replace(made.meta, launches=launches))
+
+
+def test_warps_of_blocks_that_the_trace_does_not_know_have_loads_in_flight_too() -> None:
+    code = {"load": {"instructions": 9, "loads": 8, "load_bytes": 32, "load_waste": 1.0}}
+    spans = loop({"load": 3_000})
+    known, unknown = (verdict(findings(sampled(spans, code, SMS * more)), "too little in flight") for more in (1, 8))
+    assert known.verdict == "supported", "4 warps with 1 KiB each"
+    assert unknown.verdict == "refuted", "32 warps with 1 KiB each"
