@@ -45,6 +45,7 @@ def cases(every: bool) -> dict[str, tuple[str, Step]]:
         found[f"parse {shape}"] = (shape, parse)
     for shape in ("straight", "many_blocks") if every else ("straight",):
         found[f"weave spread {shape}"] = (shape, _weaver(Weaving(store="spread")))
+    found["weave auto barriers"] = ("barriers", _weaver(Weaving()))
     for shape in ("one_register", "recomputed"):
         found[f"weave lean {shape}"] = (shape, _weaver(Weaving(lean=True)))
     for shape in ("unmarked", "unmarked_straight"):

@@ -49,6 +49,7 @@ LAYERS = (
     "cuda",
     "cute",
     "tilelang",
+    "cutile",
     # What is built on profiles.
     "bench",
     "samples",

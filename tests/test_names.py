@@ -25,6 +25,7 @@ MODULES = {
     "cuda": _PUBLIC,
     "cute": _PUBLIC,
     "tilelang": _PUBLIC,
+    "cutile": _PUBLIC,
     "frontend": "what a profile starts: for Triton, and for every library whose launches are intercepted",
     "launch_hook": _PARALLEL,
     "marks": _PARALLEL,

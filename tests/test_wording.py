@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from warplens.view import bundle
-from warplens.wording import byte_size, change, digits, duration, integer, number_ranges, percent, plural
+from warplens.wording import byte_size, change, digits, duration, integer, number_ranges, numbered, percent, plural
 
 TIMES = [0, 0.4, 0.5, 2.5, 7, 99.5, 999.4, 999.5, 1000, 1005, 1015, 1125, 9994, 9995, 10_250, 99_949, 99_950, 123_456]
 TIMES += [999_499, 999_999, 1e6, 4_044_999, 4_045_000, 131_000_000, 1e9, 59_999_999_999, 1.5e12, -1500]
@@ -38,6 +38,12 @@ def test_duration_and_digits() -> None:
 
 def test_plural() -> None:
     assert [plural(1, "launch"), plural(2, "launch"), plural(1000, "warp")] == ["1 launch", "2 launches", "1,000 warps"]
+    assert [plural(1, "copy"), plural(2, "copy"), plural(2, "day")] == ["1 copy", "2 copies", "2 days"]
+
+
+def test_numbered() -> None:
+    assert [numbered("warp", [3]), numbered("SM", [1, 0])] == ["warp 3", "SMs 0-1"]
+    assert numbered("block", range(0, 20, 2), 3) == "blocks 0, 2, 4 and 7 more"
 
 
 def test_number_ranges() -> None:

@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|3|4|5] [--only NAME ...] [--ncu] [--tar FILE]
     PYTHONPATH=src python -m benchmarks.truth --score FOLDER [FOLDER ...] [--page docs/results/answers.md]
+    PYTHONPATH=src python -m benchmarks.truth --score FOLDER FOLDER ... --leave-one-out
 
 The first needs a GPU, torch, triton and CuPy; it takes about three minutes. It writes the traces of both versions with
 hand-written marks (FOLDER/NAME.broken.warplens) and with automatic ones (NAME.broken.auto.warplens), the raw bytes of
@@ -25,6 +26,9 @@ def main() -> int:
         "--score", type=Path, nargs="+", metavar="FOLDER", help="Score the findings on the traces of these folders."
     )
     parser.add_argument("--page", type=Path, help="With --score: also write the table to this Markdown file.")
+    parser.add_argument(
+        "--leave-one-out", action="store_true", help="With --score: tune the intervals on all sets but one, for each."
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="Run only these pairs [default: all].")
     parser.add_argument("--set", type=int, choices=range(1, len(SETS) + 1), default=1, help="Which set [default: 1].")
     parser.add_argument("--ncu", action="store_true", help="Also run Nsight Compute on the pairs that ask for it.")
@@ -38,6 +42,11 @@ def main() -> int:
     unknown = {*(options.only or ()), *filter(None, [options.pair])} - set(known)
     if unknown:
         parser.error(f"no pair {unknown.pop()!r}; there are {', '.join(known)}")
+    if options.score and options.leave_one_out:
+        from benchmarks.truth.leave_one_out import leave_one_out
+
+        print(*leave_one_out(options.score), sep="\n")
+        return 0
     if options.score:
         from benchmarks.truth.score import main as score
 

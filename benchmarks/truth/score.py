@@ -148,25 +148,8 @@ class Scored:
         return f"The {name} set"
 
 
-_BEFORE = (
-    "The findings were developed on the first set. The second and the third set show how far they carry: when these",
-    "kernels were first tried (2026-11-16), the first finding named the cause in 7 of 8 and 8 of 11, was not false in",
-    "6 of 9 and 13 of 15 kernels with nothing left to repair, and the gain was inside in 5 of 7 and 5 of 8; with",
-    "automatic marks in 5 of 8 and 4 of 11, 5 of 9 and 13 of 15, 4 of 5 and 3 of 4. Two pairs of the second set turned",
-    "out to be no pairs and were replaced or dropped. The tables show the findings after they were changed for what",
-    "was wrong, so these sets are no longer unseen either.",
-    "",
-    "The fourth set was written as authors write kernels, without a look at the findings. When it was first tried",
-    "(2026-11-16), the first finding named the cause in 9 of 17 kernels, was not false in 17 of 19, and the gain was",
-    "inside in 5 of 9; with automatic marks in 9 of 17, 17 of 19 and 6 of 9. Three of its repairs gained less than 7%.",
-    "Its table shows the findings after they were changed for what was wrong. `row_energy` and `to_channels_last` are",
-    "judged by the bytes that regions move, which these recordings do not have yet. Two rules were also changed after",
-    "the first try: the one about repairs that gain little, and what remains in the repaired `tile_ring`, `paged_sums`",
-    "and `linear`. By the rules of the first try the findings of now are right in 13 of 17 and 16 of 19, the gain is",
-    "inside in 11 of 13; with automatic marks 13 of 17, 17 of 19 and 11 of 13. So the fourth set is a measure of what",
-    "was missed, and no longer of kernels that nobody tuned for. The fifth set was written after the changes, for",
-    "that; it has not been recorded.",
-)
+_PREFACE = Path(__file__).with_name("preface.md")
+"""What the page says before its tables: what is blind, what was tuned, and what the recordings lack."""
 
 
 def page(folders: list[Scored]) -> str:
@@ -186,7 +169,7 @@ def page(folders: list[Scored]) -> str:
         f"{context['device']}; Python {context['python']}, {versions}; recorded on {context['date']} with",
         "`python -m benchmarks.truth --set N --out FOLDER`, scored with `python -m benchmarks.truth --score FOLDER`.",
         "",
-        *_BEFORE,
+        *_PREFACE.read_text().splitlines(),
     ]
     for one in folders:
         lines += ["", f"## {one.title}", "", *bars(one.rows), "", table(one.rows)]

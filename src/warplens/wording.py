@@ -11,6 +11,7 @@ from collections.abc import Iterable
 _TIME_UNITS = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
 _BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _ES_ENDINGS = ("s", "x", "ch", "sh")
+_VOWELS = "aeiou"
 
 
 def percent(share: float, decimals: int = 1) -> str:
@@ -54,9 +55,20 @@ def byte_size(count: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Format a count with its noun: `1 warp`, `2 warps`, `3 launches`."""
-    ending = "" if count == 1 else "es" if noun.endswith(_ES_ENDINGS) else "s"
-    return f"{count:,} {noun}{ending}"
+    """Format a count with its noun: `1 warp`, `2 warps`, `3 launches`, `4 copies`."""
+    return f"{count:,} {noun if count == 1 else _several(noun)}"
+
+
+def numbered(noun: str, values: Iterable[int], most: int = 8) -> str:
+    """Format numbered things: `warp 3`, `warps 0-3, 7`, `blocks 0, 33 and 4 more`."""
+    known = {int(value) for value in values}
+    return f"{noun if len(known) == 1 else _several(noun)} {number_ranges(known, most)}"
+
+
+def _several(noun: str) -> str:
+    if noun.endswith("y") and noun[-2:-1] not in _VOWELS:
+        return f"{noun[:-1]}ies"
+    return f"{noun}{'es' if noun.endswith(_ES_ENDINGS) else 's'}"
 
 
 def number_ranges(values: Iterable[int], most: int = 8) -> str:

@@ -263,11 +263,17 @@ def test_a_measured_slope_limits_what_a_region_can_gain() -> None:
         ("last wave", "saves 10.0 to 30.0 % (1.00 µs to 3.00 µs per launch)"),
         ("nothing to fix", "at most 30.0 %"),
         ("undecided", "may save up to 30.0 %"),
+        ("unmarked time", "may save up to 30.0 %"),
     ],
 )
 def test_only_what_is_supported_promises_to_save(kind: str, text: str) -> None:
     one = Finding(kind, "what", "advice", "kernel", gain=Gain(0.1, 0.3), gain_ns=Gain(1_000, 3_000))
     assert gain_text(one) == text
+
+
+def test_a_gain_that_may_be_nothing_is_called_up_to() -> None:
+    one = Finding("last wave", "what", "advice", "kernel", gain=Gain(0.0004, 0.3), gain_ns=Gain(4, 3_000))
+    assert gain_text(one) == "saves up to 30.0 % (3.00 µs per launch)"
 
 
 def test_shares_are_percentages_and_counts_of_warps_are_not() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analyse.test_hypotheses import pipeline, rounds_with_barrier
 from tests.support.builders import Span
-from tests.support.kernel_traces import SMS, kernel, loop, verdict
+from tests.support.kernel_traces import SMS, kernel, loop, pipeline, rounds_with_barrier, verdict
 from warplens.analyse.finding import Gain
 from warplens.analyse.findings import findings
+from warplens.record.cost_keys import SLOWDOWN_MEASURED
 from warplens.trace.model import Trace
 
 
@@ -82,7 +82,7 @@ def test_atomics_in_a_loop_may_be_few_of_its_instructions() -> None:
 
 
 def test_warps_that_have_nothing_to_do_cost_little_where_enough_others_have() -> None:
-    gains = []
+    said = []
     for blocks_per_sm in (1, 8):
         spans = []
         for block in range(SMS * blocks_per_sm):
@@ -90,17 +90,61 @@ def test_warps_that_have_nothing_to_do_cost_little_where_enough_others_have() ->
                 lasts = 8_000 if warp == 0 else 4_000
                 spans.append(Span("x", 0, lasts, block, warp, sm=block % SMS))
                 spans.append(Span("wait", lasts, 8_010 - lasts, block, warp, sm=block % SMS))
-        gains.append(
-            verdict(findings(kernel(spans, {"wait": {"instructions": 1, "barriers": 1}})), "warp imbalance").gain
-        )
-    assert gains[0].low > 0.15
-    assert gains[1].low == 0.0
-    assert gains[0].high == pytest.approx(gains[1].high, abs=0.02)
+        found = findings(kernel(spans, {"wait": {"instructions": 1, "barriers": 1}}))
+        said.append(verdict(found, "warp imbalance"))
+    few, many = said
+    assert few.gain.low > 0.15
+    assert few.confidence != "low"
+    assert (many.gain.low, many.confidence) == (0.0, "low")
+    assert few.gain.high == pytest.approx(many.gain.high, abs=0.02)
+    assert "others may fill the gaps" in many.what
 
 
 def test_a_single_consumer_is_worth_the_schedulers_that_it_leaves_idle() -> None:
     one = verdict(findings(kernel(pipeline(load=100, work=2_000, consumers=1))), "slow consumer")
     assert 0.4 < one.gain.low < 0.75 < one.gain.high
+
+
+def test_conflicts_in_a_loop_beside_accesses_to_memory_are_not_sure() -> None:
+    counts = {"instructions": 300, "shared": 14, "ways": 4, "conflicts": 12, "loads": 14, "load_bytes": 56, "loops": 1}
+    spans = loop({"load": 40_000, "work": 60_000})
+    sure, unsure = (
+        verdict(findings(kernel(spans, {"load": counts | more})), "bank conflicts")
+        for more in ({"conflicts": 42, "loads": 0, "load_bytes": 0}, {"conflicts": 42})
+    )
+    assert (sure.confidence, unsure.confidence, unsure.gain.low) == ("high", "low", 0.0)
+
+
+def test_marks_between_loads_take_time_that_no_repair_saves() -> None:
+    code = {"load": {"instructions": 9, "loads": 1, "load_bytes": 4, "load_waste": 1.0}}
+    made = kernel(loop({"load": 3_000}, warps=16), code)
+    plain = verdict(findings(made), "too little in flight").gain
+    marked = Trace(made.spans, replace(made.meta, cost={SLOWDOWN_MEASURED: 1.5}))
+    costly = verdict(findings(marked), "too little in flight").gain
+    assert costly.low < plain.low - 0.1
+    assert costly.high == pytest.approx(plain.high, abs=0.05)
+
+
+def test_conflicts_that_keep_shared_memory_busy_count_also_where_they_take_little_time_themselves() -> None:
+    """Before its loop, each of 32 warps makes 32 accesses of 32 cycles: the others wait for their own meanwhile."""
+    counts = {"instructions": 60, "shared": 32, "ways": 32, "conflicts": 992}
+    first = [Span("before", 0, 2_000, block, warp, sm=block) for block in range(SMS) for warp in range(32)]
+    rest = [Span("loop", 2_000, 58_000, block, warp, sm=block) for block in range(SMS) for warp in range(32)]
+    code = {"before": counts, "loop": {"instructions": 90, "loads": 32, "load_bytes": 128}}
+    one = verdict(findings(kernel(first + rest, code)), "bank conflicts")
+    assert (one.verdict, one.region) == ("supported", "before")
+    busy = one.evidence["pipe_busy_share"]
+    assert isinstance(busy, float)
+    assert one.gain.high > busy > 5 * 2_000 / 60_000, "far more than the share of warp time"
+
+
+def test_a_long_queue_of_atomics_holds_up_code_that_has_none() -> None:
+    code = {"put": {"instructions": 2, "atomics": 1}, "x": {"instructions": 12}}
+    held_up = verdict(findings(kernel(loop({"put": 9_000, "x": 20_000}), code)), "atomics contention").gain
+    busy = {**code, "x": {"instructions": 2_000}}
+    apart = verdict(findings(kernel(loop({"put": 9_000, "x": 20_000}), busy)), "atomics contention").gain
+    assert held_up.low > 0.8, "20,000 cycles are too many for 12 instructions"
+    assert apart.high < 0.75
 
 
 def sampled(spans: list[Span], code: dict[str, dict[str, float]], blocks: int) -> Trace:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.builders import Span
-from tests.support.kernel_traces import SMS, kernel, loop, verdict
+from tests.support.kernel_traces import SMS, kernel, loop, pipeline, rounds_with_barrier, verdict
 from warplens.analyse.findings import findings
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.known_facts import KnownFacts
@@ -31,7 +30,7 @@ def test_uncoalesced_loads_are_known_from_the_code() -> None:
     scattered = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "load_waste": 8.0}})
     first = findings(scattered)[0]
     assert (first.kind, first.region, first.confidence) == ("uncoalesced access", "load", "high")
-    assert "1 in 8 is used" in first.what
+    assert "1 in 8 of the bytes that it moves is used" in first.what
     together = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "load_waste": 1.0}})
     assert verdict(findings(together), "uncoalesced access").verdict == "refuted"
     depends = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "scattered": 8}})
@@ -161,20 +160,6 @@ def test_warps_of_a_block_that_take_turns_are_serialised() -> None:
     assert verdict(at_once, "serialised section").verdict == "refuted"
 
 
-def rounds_with_barrier(work: Any, region: str = "sync") -> list[Span]:
-    """Warps that work for `work(round, warp)` and then wait for the slowest of their block."""
-    spans = []
-    for block in range(SMS):
-        at = 0
-        for turn in range(10):
-            lasts = [int(work(turn, warp)) for warp in range(8)]
-            for warp, one in enumerate(lasts):
-                spans.append(Span("walk", at, one, block, warp))
-                spans.append(Span(region, at + one, max(lasts) - one + 10, block, warp))
-            at += max(lasts) + 10
-    return spans
-
-
 def test_a_barrier_costs_what_no_single_warp_needs() -> None:
     """A different warp is late in each round: without the barrier, all would be done in the mean time."""
     draw = np.random.default_rng(1).integers(1000, 9000, (10, 8))
@@ -193,26 +178,6 @@ def test_a_wait_with_a_block_barrier_in_its_code_is_a_barrier_whatever_its_name(
         "wait for part": {"instructions": 2, "barriers": 1},
     }
     assert findings(kernel(spans, code))[0].kind == "unneeded barrier"
-
-
-def pipeline(load: int, work: int, consumers: int = 4, rounds: int = 16) -> list[Span]:
-    """Warp 0 loads two stages ahead; the others work on each stage once it is full."""
-    spans = []
-    full, freed = [0] * rounds, [0] * rounds
-    at = done = 0
-    for turn in range(rounds):
-        room = freed[turn - 2] if turn >= 2 else 0
-        ready = max(at, room) + load
-        full[turn], begin = ready, max(done, ready)
-        freed[turn] = begin + work
-        for block in range(SMS):
-            spans.append(Span("wait empty", at, max(room - at, 1), block, 0))
-            spans.append(Span("load", max(at + 1, room), load - 1, block, 0))
-            for warp in range(1, 1 + consumers):
-                spans.append(Span("wait full", done, max(ready - done, 1), block, warp))
-                spans.append(Span("mma", max(begin, done + 1), work - 1, block, warp))
-        at, done = ready, freed[turn]
-    return spans
 
 
 def test_the_side_that_does_not_wait_is_too_slow() -> None:

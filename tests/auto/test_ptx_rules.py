@@ -290,6 +290,25 @@ def test_a_range_of_lines_is_one_region_where_its_code_is_one_piece() -> None:
     assert not mark_ptx(text, Auto.of(None, ["none=other.cu:66-72"])).sites
 
 
+def test_labels_that_nothing_jumps_to_do_not_divide_a_range() -> None:
+    work = "add.f32 %f1, %f1, %f1;"
+    lines = [
+        ".loc 1 2 1",
+        work,
+        ".loc 1 9 1",
+        "add.u32 %r1, %r1, 1;",
+        "$debug:",
+        ".loc 1 2 1",
+        work,
+        ".loc 1 9 1",
+        work,
+    ]
+    jump = "setp.eq.u32 %p1, %r1, 1;\n@%p1 bra $end;\n"
+    body = jump + "\n".join([*lines, ".loc 1 2 1", work, "$end:", ".loc 1 9 1", work])
+    text = kernel_of(f".reg .f32 %f<4>;\n{body}").replace(".address_size 64", '.address_size 64\n.file 1 "a.cu"')
+    assert len(mark_ptx(text, Auto.of(None, ["part=a.cu:2"])).sites["k"]) == 2
+
+
 def test_the_cap_keeps_ranges_loops_and_operations_before_lines() -> None:
     text = source("nvcc_gemm_lineinfo")
     all_of_it = mark_ptx(text, EVERYTHING).sites["gemm"]

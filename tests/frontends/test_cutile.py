@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.cpp_launches import run_scenario
+from warplens.auto.ptx import mark_ptx
+from warplens.auto.rules import Auto
 from warplens.errors import WarplensError
 from warplens.frontends.cutile import frontend
 from warplens.frontends.cutile.shadow_toolkit import ShadowToolkit
+from warplens.frontends.cutile.with_blocks import with_source_regions
 from warplens.profiling.profile import Profile
 
 
@@ -93,10 +97,58 @@ def test_lines_inside_inline_assembly_are_those_of_the_statement() -> None:
     assert ".loc 1 19" not in frontend._with_plain_lines(text)
 
 
+SOURCE = """\
+import warplens.cutile as wlt
+from warplens.cutile import region as part
+from elsewhere import region
+
+def kernel(x):
+    with wlt.region("outer"), open("x"):
+        with part(name="inner"):
+            a = 1
+        b = (2 +
+             3)
+    with region("other"):
+        c = 4
+    with wlt.region("lost"):
+        d = 5
+    with wlt.region(name):
+        d = 5
+
+def helper(x):
+    with part("unused"):
+        e = 6
+"""
+
+
+def test_the_lines_of_a_region_are_those_of_its_block(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(SOURCE)
+    code = "".join(f"\t.loc 1 {line} 0\n\tld.global.u32 %r1, [%rd1];\n" for line in (5, 8, 10, 12))
+    text = f'''.version 8.0
+.target sm_90
+.address_size 64
+.file 1 "{tmp_path / "k.py"}"
+.file 2 "./of the compiler"
+.visible .entry kernel_K1(.param .u64 p)
+{{
+	.reg .b32 %r<2>; .reg .b64 %rd<2>;
+{code}	ret;
+}}
+'''
+    marked, remarks = with_source_regions(text, "kernel")
+    found = re.findall(r"@warplens (.*)|loc 1 (\d+)", marked)
+    assert [mark or int(line) for mark, line in found] == [5, 8, "B outer", "B inner", 10, "E inner", 12, "E outer"]
+    assert [remark.partition(" is not recorded: ")[2] for remark in remarks] == [
+        "no code of the kernel is left of these lines", "its name must be written as a string"
+    ]  # fmt: skip
+    assert "region 'lost'" in remarks[0]
+    assert mark_ptx(marked, Auto(("loads",))).sites, "automatic marks stand beside them"
+
+
 def test_other_versions_and_machines_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def note(install: Any, reason: str = "") -> str:
         monkeypatch.setattr(frontend, "why_not", lambda: reason)
-        monkeypatch.setattr(frontend, "install", install)
+        monkeypatch.setattr(frontend, "install", lambda running: install())
         profile = Profile(auto="all")
         assert frontend.start(profile) is None
         return profile.notes["cuda.tile"][0]
@@ -120,5 +172,17 @@ def test_cutile_itself_launches_woven_kernels(when: str, fired: list[bool]) -> N
     assert told["seen"] == {"axpy": 2}
     assert told["notes"] == {}
     assert told["tracks"] == 2 * 4 * 4, "4 blocks of 128 threads, though the launcher says 1 thread"
-    assert {"load issue cutile_scenarios.py:27", "store cutile_scenarios.py:29"} <= set(told["regions"])
+    assert {"load issue cutile_scenarios.py:28", "store cutile_scenarios.py:30"} <= set(told["regions"])
     assert not [region for region in told["regions"] if "_stub.py" in region]
+
+
+@needs_cutile
+@pytest.mark.slow  # as above
+def test_regions_of_the_program_are_recorded_without_automatic_marks() -> None:
+    told = run_scenario("launches", "regions", module="cutile_scenarios")
+    assert told["right"]
+    assert told["fired"] == [True, True, False]
+    assert set(told["regions"]) == {"load", "load y"}
+    lost, unnamed = told["notes"]["axpy_regions"]
+    assert lost.startswith("the region 'nothing'")
+    assert unnamed.endswith("its name must be written as a string")

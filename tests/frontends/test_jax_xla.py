@@ -93,6 +93,15 @@ def test_ptx_that_xla_assembles_is_kept(jax: Any, tmp_path: Path, monkeypatch: p
     assert assemble(tmp_path, found) == code, "XLA remembers where it found ptxas, also after the profile"
 
 
+def test_a_toolkit_that_is_updated_in_its_place_has_its_new_files(jax: Any) -> None:
+    for name in ("nvlink", "fatbinary"):
+        (jax.toolkit / "bin" / name).write_text(name)
+        stop = jax_xla.start(Profile(auto="all"))
+        assert stop is not None
+        assert (Path(jax.lib.cuda_path) / "bin" / name).read_text() == name
+        stop()
+
+
 def test_a_python_that_is_gone_does_not_stop_the_assembler(
     jax: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +163,8 @@ def test_launches_of_a_compiler_that_tunes_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [("version", "warplens does not know this version of it"), ("ptxas", "no ptxas was found"),
-     ("hooks", "no C compiler found"), ("disk", "no ptxas can be put in front of XLA's")],
+     ("hooks", "no C compiler found"), ("disk", "no ptxas can be put in front of XLA's"),
+     ("store", "no ptxas can be put in front of XLA's")],
 )  # fmt: skip
 def test_what_is_missing_is_named_and_the_program_runs(
     jax: Any, monkeypatch: pytest.MonkeyPatch, broken: str, reason: str
@@ -167,6 +177,9 @@ def test_what_is_missing_is_named_and_the_program_runs(
         monkeypatch.setattr(jax_xla, "why_not", lambda: "no C compiler found")
     if broken == "disk":
         monkeypatch.setattr(jax_xla, "put_in_front", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left")))
+    if broken == "store":
+        ptx_store._folder().parent.mkdir(parents=True)
+        ptx_store._folder().write_text("not a folder")
     before = jax.lib.cuda_path, os.environ["PATH"]
     profile = Profile(auto="all")
     assert jax_xla.start(profile) is None

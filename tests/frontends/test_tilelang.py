@@ -130,6 +130,20 @@ def test_regions_of_functions_that_are_compiled_when_they_are_called() -> None:
 
 
 @needs_tilelang
+@pytest.mark.parametrize("arch", ARCHES)
+def test_regions_of_loops_that_are_fused_and_rebuilt(arch: str) -> None:
+    from tests.support import tilelang_kernels as kernels
+
+    source, _ = marked_source(kernels.dequantised(), arch)
+    marks = re.findall(r"@warplens ([BE] \S+?)\"|(__pack_half2|uchar2 v_ =)", source)
+    order = [mark or "code" for mark, _ in marks]
+    assert order.index("B unpack") < order.index("code") < order.index("E unpack")
+    assert [mark for mark in order if mark != "code"] == [
+        "B load", "E load", "B unpack", "E unpack", "B dot", "E dot"
+    ]  # fmt: skip
+
+
+@needs_tilelang
 def test_regions_follow_their_statements_through_a_pipeline() -> None:
     from tests.support.tilelang_kernels import gemm
 

@@ -229,7 +229,7 @@ def signalled(process: subprocess.Popen[str], number: int) -> tuple[float, str]:
         line = process.stderr.readline()
     took = time.monotonic() - sent
     said = line + process.stderr.read()
-    process.wait(timeout=60)
+    process.wait(timeout=240)
     process.stdout.close()
     process.stderr.close()
     return took, said
@@ -278,7 +278,7 @@ def test_run_watch_kill_ends_the_program_with_one_json_document(tmp_path: Path) 
 
     words = ("-m", "warplens", "run", "--json", "--watch", "500ms", "--on-hang", "kill")
     process = start(tmp_path, "hang()", *words)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=240)
     assert process.returncode == hang_watch.KILLED
     document = json.loads(out)
     assert document["ended_by"] == "hang"
@@ -291,7 +291,7 @@ def test_run_watch_kill_ends_the_program_with_one_json_document(tmp_path: Path) 
 def test_a_program_that_is_ended_is_no_longer_found_live(tmp_path: Path) -> None:
     words = ("-m", "warplens", "run", "--live", "--watch", "500ms", "--on-hang", "kill")
     process = start(tmp_path, "hang()", *words)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == hang_watch.KILLED
     assert "live view: " in said
     assert not list(tmp_path.glob("*.live"))
@@ -327,7 +327,7 @@ def test_of_two_ranks_the_one_that_hangs_is_told_from_the_one_that_waits_for_it(
     ranks = [start(tmp_path, text, *words, RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
     try:
         parts = [tmp_path / "run.warplens" / f"rank={rank}" / "part-0.parquet" for rank in range(2)]
-        assert until(lambda: all(part.exists() for part in parts), 60)
+        assert until(lambda: all(part.exists() for part in parts), 240)
         job = job_hang(wl.load(tmp_path / "run.warplens"))
     finally:
         for process in ranks:

@@ -66,6 +66,23 @@ def test_a_product_of_zeros_is_a_move(text: str, kind: str) -> None:
     assert listing(f"    /*0000*/  {text} ;\n").instructions[0].kind == kind
 
 
+def test_only_a_call_of_a_function_by_its_name_is_one() -> None:
+    """ptxas also writes jumps as calls; and a call by a pointer names the kernel, which its address is relative to."""
+    function = listing(
+        """\
+                /*0000*/                   CALL.REL.NOINC `($k$f) ;
+                /*0010*/                   CALL.REL.NOINC R6 `(k) ;
+                /*0020*/              @!P1 CALL.REL.NOINC `(.L_x_1) ;
+                /*0030*/                   EXIT ;
+        $k$f:
+                /*0040*/                   RET.REL.NODEC R20 `(k) ;
+        .L_x_1:
+                /*0050*/                   EXIT ;
+        """
+    )
+    assert function.calls() == {0: 4}
+
+
 @pytest.mark.parametrize(
     ("text", "after"),
     [
@@ -77,7 +94,10 @@ def test_a_product_of_zeros_is_a_move(text: str, kind: str) -> None:
         ("BRA.U !UP0, `(.L_x_2)", [2, 1]),
         ("@!P1 BRA.DIV UR6, `(.L_x_2)", [2, 1]),
         ("BSSY B0, `(.L_x_2)", [1]),
-        ("CALL.REL.NOINC `(.L_x_2)", [1]),
+        ("CALL.REL.NOINC `($k$f)", [1]),
+        ("CALL.REL.NOINC `(.L_x_2)", [2]),
+        ("@!P1 CALL.REL.NOINC `(.L_x_2)", [2, 1]),
+        ("CALL.REL.NOINC R6 `(k)", [1]),
         ("RET.REL.NODEC R4 `(k)", []),
         ('BRX R6 -0x1f0 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)', [1, 2]),
     ],

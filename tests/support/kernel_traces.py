@@ -36,6 +36,40 @@ def loop(parts: dict[str, int], rounds: int = 8, blocks: int = SMS, warps: int =
     return spans
 
 
+def rounds_with_barrier(work: Any, region: str = "sync") -> list[Span]:
+    """Warps that work for `work(round, warp)` and then wait for the slowest of their block."""
+    spans = []
+    for block in range(SMS):
+        at = 0
+        for turn in range(10):
+            lasts = [int(work(turn, warp)) for warp in range(8)]
+            for warp, one in enumerate(lasts):
+                spans.append(Span("walk", at, one, block, warp))
+                spans.append(Span(region, at + one, max(lasts) - one + 10, block, warp))
+            at += max(lasts) + 10
+    return spans
+
+
+def pipeline(load: int, work: int, consumers: int = 4, rounds: int = 16) -> list[Span]:
+    """Warp 0 loads two stages ahead; the others work on each stage once it is full."""
+    spans = []
+    full, freed = [0] * rounds, [0] * rounds
+    at = done = 0
+    for turn in range(rounds):
+        room = freed[turn - 2] if turn >= 2 else 0
+        ready = max(at, room) + load
+        full[turn], begin = ready, max(done, ready)
+        freed[turn] = begin + work
+        for block in range(SMS):
+            spans.append(Span("wait empty", at, max(room - at, 1), block, 0))
+            spans.append(Span("load", max(at + 1, room), load - 1, block, 0))
+            for warp in range(1, 1 + consumers):
+                spans.append(Span("wait full", done, max(ready - done, 1), block, warp))
+                spans.append(Span("mma", max(begin, done + 1), work - 1, block, warp))
+        at, done = ready, freed[turn]
+    return spans
+
+
 def verdict(found: Findings, kind: str) -> Finding:
     """What is said of one cause, also where it is a consequence."""
     named = [below for one in found for below in (one, *one.consequences)]

@@ -47,6 +47,11 @@ def values(pairs: int) -> str:
     return _kernel("".join(_region(number) + extra for number in range(pairs)))
 
 
+def barriers(pairs: int) -> str:
+    """One block with a barrier in front of each region."""
+    return _kernel("".join(f"\tbar.sync 0;\n{_region(number)}" for number in range(pairs)))
+
+
 def one_register(writes: int) -> str:
     """One register that many instructions write from itself and from others like it."""
     body = "".join(

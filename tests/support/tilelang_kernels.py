@@ -49,6 +49,38 @@ def gemm(*, marked: bool = True, size: int = 256, block: int = 64) -> Any:
     return main
 
 
+def dequantised(*, marked: bool = True, size: int = 128) -> Any:
+    """A product of numbers of four bits, which a loop with a cast unpacks."""
+    around = wlt.region if marked else lambda name: nullcontext()
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((size, size), "float16"),
+        packed: T.Tensor((size, size // 2), "uint8"),
+        scales: T.Tensor((size,), "float16"),
+        C: T.Tensor((size, size), "float16"),
+    ):
+        with T.Kernel(size // 64, size // 64, threads=128) as (bx, by):
+            A_shared = T.alloc_shared((64, 64), "float16")
+            packed_shared = T.alloc_shared((64, 32), "uint8")
+            B_shared = T.alloc_shared((64, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for k in T.serial(size // 64):
+                with around("load"):
+                    T.copy(A[by * 64, k * 64], A_shared)
+                    T.copy(packed[bx * 64, k * 32], packed_shared)
+                with around("unpack"):
+                    for i, j in T.Parallel(64, 64):
+                        nibble = packed_shared[i, j // 2] >> T.cast((j % 2) * 4, "uint8") & T.cast(15, "uint8")
+                        B_shared[i, j] = T.cast(nibble, "float16") * scales[bx * 64 + i]
+                with around("dot"):
+                    T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+            T.copy(C_local, C[by * 64, bx * 64])
+
+    return main
+
+
 @tilelang.jit
 def product(A, B, block):
     M, N, K = T.const("M, N, K")

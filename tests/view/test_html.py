@@ -170,7 +170,7 @@ def test_source_is_read_only_from_given_folders_and_only_source(tmp_path: Path) 
 
 def test_modules_are_joined_in_the_order_of_their_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[str] = set()
-    for entry in ("main.js", "live.js"):
+    for entry in ("main.js", "live.js", "job.js"):
         joined = bundle.script(entry)
         order = re.findall(r"^// ---- (\S+)$", joined, re.MULTILINE)
         used.update(order)

@@ -37,6 +37,7 @@ _SHOWN = 0.5
 _CACHE_OVER_MEMORY = 1.4
 """How much faster than the memory the L2 cache is."""
 _MOSTLY_MEMORY = 0.6
+_UNKNOWN_ROOF = 0.75
 
 
 class Evidence(VariantVerdicts):
@@ -254,6 +255,11 @@ class Evidence(VariantVerdicts):
         """The largest gain that leaves time to move what the code requests, through a cache that is not much faster
         than the memory. Code that requests much more may get it from the cache of its SM."""
         return 1 - min(self.memory_reached or 0.0, _MOSTLY_MEMORY) / _CACHE_OVER_MEMORY
+
+    @property
+    def surely_gained(self) -> float:
+        """Of a gain that the memory may limit, the part that is left where nothing says how far its roof is."""
+        return _UNKNOWN_ROOF if self.memory_reached is None else 1.0
 
     def gain(self, least: float, most: float | None = None, roof: float = 1.0) -> Gain:
         """The interval around an estimate (see `Gain.around`) that also leaves time for the memory."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from warplens.analyse.finding import NOTHING_TO_FIX, UNDECIDED, Finding, Number, Spread
-from warplens.wording import digits, duration, number_ranges, percent
+from warplens.analyse.finding import NOTHING_TO_FIX, UNDECIDED, UNMARKED_TIME, Finding, Number, Spread
+from warplens.wording import digits, duration, numbered, percent
 
 _SHOWN = 6
 _SHARES = (
@@ -26,14 +26,17 @@ _SHARES = (
 
 
 def gain_text(one: Finding) -> str:
-    """`saves 24.0 to 48.0 % (12.1 to 24.2 µs per launch)`, or that there is no gain in time."""
+    """`saves 24.0 to 48.0 % (12.1 µs to 24.2 µs per launch)`, `saves up to 9.0 % (4.5 µs per launch)`, or that there is
+    no gain in time."""
     if one.gain.high <= 0:
         return "no gain in time" if one.kind != NOTHING_TO_FIX else "nothing to gain"
     low, high = percent(one.gain.low).removesuffix(" %"), percent(one.gain.high)
     if one.kind == NOTHING_TO_FIX:
         return f"at most {high}"
-    if one.kind == UNDECIDED:
+    if one.kind in (UNDECIDED, UNMARKED_TIME):
         return f"may save up to {high}"
+    if float(low) <= 0:
+        return f"saves up to {high} ({duration(one.gain_ns.high)} per launch)"
     saves = f"saves {low} to {high}" if low != high.removesuffix(" %") else f"saves {high}"
     return f"{saves} ({duration(one.gain_ns.low)} to {duration(one.gain_ns.high)} per launch)"
 
@@ -42,7 +45,7 @@ def place_text(one: Finding) -> str:
     """Where it is: the region with its line, the warps, blocks and SMs."""
     parts = [f"`{one.region}`" + (f" at {one.line}" if one.line else "")] if one.region else []
     named = (("SM", one.sms), ("block", one.blocks), ("warp", one.warps))
-    parts += [f"{word} {number_ranges(values)}" for word, values in named if len(values)]
+    parts += [numbered(word, values) for word, values in named if len(values)]
     return ", ".join(parts)
 
 

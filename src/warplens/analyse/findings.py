@@ -273,10 +273,10 @@ def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequen
         )
     busy = f"; most warp time goes to `{top[0]}` ({percent(top[1])})" if top[0] else ""
     largest = max(small, key=lambda one: one.gain.high, default=None)
-    most = f", {largest.kind} at most {percent(largest.gain.high)}" if largest else ""
+    most = f" (the largest, {largest.kind}, at most {percent(largest.gain.high)})" if largest else ""
     return evidence.supported(
         NOTHING_TO_FIX,
-        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR)}{most}{busy}."
+        f"Nothing to fix was found: no cause is expected to gain more than {percent(MINOR, 0)}{most}{busy}."
         f"{_to_decide(open_)}",
         "Give the work (--flops, --bytes) or an Nsight Compute report (--ncu) to see how far the roof is.",
         Gain.between(0.0, max((one.gain.high for one in small), default=0.0)),

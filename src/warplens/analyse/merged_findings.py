@@ -16,7 +16,7 @@ from warplens.analyse.findings import Findings, findings_from
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.known_facts import KnownFacts
 from warplens.trace.model import Trace
-from warplens.wording import number_ranges, plural
+from warplens.wording import numbered, plural
 
 _NO_ANSWER = (NOTHING_TO_FIX, UNDECIDED)
 Launch = tuple[int, int]
@@ -103,7 +103,6 @@ def _standing(one: Finding) -> int:
 
 def _with_ranks(one: Finding, there: set[int], ranks: set[int]) -> Finding:
     """The finding with the ranks that show it."""
-    named = f"{'rank' if len(there) == 1 else 'ranks'} {number_ranges(there)}"
-    where = "every rank" if there == ranks else named
+    where = "every rank" if there == ranks else numbered("rank", there)
     what = f"{one.what} Seen in {len(there)} of {plural(len(ranks), 'rank')}: {where}."
     return replace(one, what=what, evidence={**one.evidence, "ranks": len(there), "of_ranks": len(ranks)})

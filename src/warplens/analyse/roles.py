@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.lifetimes import Int, Lifetimes, Mask
-from warplens.wording import number_ranges
+from warplens.wording import numbered
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class WarpRole:
 
     @property
     def name(self) -> str:
-        return f"warp{'' if len(self.warps) == 1 else 's'} {number_ranges(self.warps)}"
+        return numbered("warp", self.warps)
 
 
 def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:

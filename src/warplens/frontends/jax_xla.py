@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from warplens.frontends.assembled_ptx.ptx_store import check_writable
 from warplens.frontends.assembled_ptx.ptxas_in_front import put_in_front
 from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
 from warplens.frontends.library_hooks import remover
@@ -56,6 +57,7 @@ def _assemble_in_view(undo: list[Callable[[], None]]) -> bool:
     ptxas = next(filter(None, map(shutil.which, [*found, "ptxas", str(_TOOLKIT / "bin" / "ptxas")])), None)
     if ptxas is None:
         return False
+    check_writable()
     shadow = put_in_front(Path(ptxas), root)
     before, own = lib.cuda_path, str(shadow / "bin")
 

@@ -111,6 +111,7 @@ FRONT_ENDS = (
         "cuTile kernels",
         "cuda-tile",
         "'cuda-tile[tileiras]'",
+        needs=("warplens",),
         oldest="1.7",
         from_cpp=True,
         tool="tileiras",

@@ -50,7 +50,7 @@ class RankWatch:
     def notes(self, *, ended: bool = False) -> RankNotes:
         """What was noted so far, or until the rank `ended`."""
         calls = self._session.collectives
-        samples = {name: tuple(some) for name, some in self._samples.items()}
+        samples = {name: tuple(some) for name, some in dict(self._samples).items()}  # the thread may add a device now
         return RankNotes(self._host, samples, tuple(calls.noted()) if calls is not None else (), ended)
 
     def _run(self) -> None:

@@ -27,6 +27,7 @@ _INSTRUCTION = re.compile(
 )
 _SCHEDULE = re.compile(r"(?:^|\s+)(?:\?\w+|&\w+=\S+)")
 """How the instruction is scheduled, which nvdisasm prints behind the operands for sm_120."""
+_CALLED = re.compile(r"`\(((?!\.L)[^)]+)\)")
 _TARGETS = re.compile(r"`\(([^)]+)\)|BRANCH_TARGETS\s+([^\"]+)")
 
 
@@ -51,6 +52,13 @@ class SassInstruction:
     @property
     def reads_clock(self) -> bool:
         return "SR_CLOCKLO" in self.operands or "SR_CLOCK_LO" in self.operands
+
+    @property
+    def called(self) -> str:
+        """The function that it calls; empty for a call by a pointer, and for one of a local label: that is a jump to
+        code out of reach of a branch, and sets no address to return to."""
+        match = _CALLED.match(self.operands) if self.opcode.startswith("CALL") else None
+        return match[1] if match else ""
 
     @property
     def text(self) -> str:
@@ -84,7 +92,7 @@ class SassFunction:
         """By number of a call: that of the first instruction of the subroutine in this code that it calls."""
         found: dict[int, int] = {}
         for number, one in enumerate(self.instructions):
-            if one.opcode.partition(".")[0] == "CALL":
+            if one.called:
                 found.update((number, self.index_of[at]) for at in self._targets(one.operands) if at in self.index_of)
         return found
 
@@ -100,6 +108,8 @@ class SassFunction:
             return [regions.get(barrier, number + 1), *(after if one.predicate else [])]
         if base in ("EXIT", "RET", "KILL", "RTT"):
             return after if one.predicate else []
+        if base == "CALL" and not one.called and one.operands.startswith("`"):
+            return [*targets, *(after if one.predicate else [])]
         if base in ("BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU"):
             # A branch may also name its condition among its operands: BRA.U !UP0, `(.L_x_1).
             always = not one.predicate and (one.operands.startswith("`") or base not in ("BRA", "JMP"))
@@ -118,9 +128,8 @@ def linked(functions: Mapping[str, SassFunction], kernel: str) -> SassFunction:
     or for debugging. Their addresses begin past `OTHER_SECTIONS`."""
     found = [kernel]
     for name in found:
-        called = [one.operands for one in functions[name].instructions if one.opcode.startswith("CALL")]
-        names = dict.fromkeys(target for operands in called for target, _ in _TARGETS.findall(operands))
-        found += [target for target in names if target in functions and target not in found]
+        called = dict.fromkeys(one.called for one in functions[name].instructions if one.called)
+        found += [target for target in called if target in functions and target not in found]
     if len(found) == 1:
         return functions[kernel]
     rows: list[SassInstruction] = []

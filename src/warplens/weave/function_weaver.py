@@ -104,8 +104,11 @@ class FunctionWeaver:
         if self.chains is not None:
             assert isinstance(self.track, SpreadTrack)
             self.chains.weave(self.track, self._constants)
+        places: dict[int, int] = {}
+        for holder in {id(position.holder): position.holder for position in self.outline.barriers}.values():
+            places.update((id(node), number) for number, node in enumerate(holder))
         for position in self.outline.barriers:
-            if not _memory_follows(position):
+            if not _memory_follows(position.holder, places[id(position.node)]):
                 self._settle(position)
         for position in self.outline.calls:
             self.weaver.calls.rewrite_call(position)
@@ -210,10 +213,9 @@ class FunctionWeaver:
             for record in records:
                 at_mark[record.group].append(self._stores([record]))
         elif policy == "late":
-            for group in range(final + 1):
-                # Records of one clock read are stored together where they share 16 aligned bytes.
-                at_once = self._stores([record for record in records if record.group == group])
-                (before[group + 1] if group < final else tail).append(at_once)
+            # Records of one clock read are stored together where they share 16 aligned bytes.
+            for group, together in itertools.groupby(records, lambda record: record.group):
+                (before[group + 1] if group < final else tail).append(self._stores(list(together)))
             (before[1] if final else tail).insert(0, step)
         elif policy == "end":
             tail = [step, self._stores(records)]
@@ -357,12 +359,11 @@ def _guarded(position: NodePosition) -> bool:
     return isinstance(position.node, Instruction) and position.node.predicate is not None
 
 
-def _memory_follows(position: NodePosition) -> bool:
-    """Whether every path from here accesses memory before it comes to a mark, as far as the code up to the next jump,
-    label or scope tells."""
-    holder = position.holder
-    at = next(number for number, node in enumerate(holder) if node is position.node)
-    for node in holder[at + 1 :]:
+def _memory_follows(holder: list[Node], at: int) -> bool:
+    """Whether every path from the node at `at` accesses memory before it comes to a mark, as far as the code up to the
+    next jump, label or scope tells."""
+    for number in range(at + 1, len(holder)):
+        node = holder[number]
         if isinstance(node, Instruction):
             if node.opcode in BRANCHES:
                 return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,6 +131,25 @@ def test_what_is_compiled_inside_a_profile_runs_marked_with_the_same_result(cuda
         assert data.result() == plain
         assert woven(cuda) == [False, True]
         assert {row["kernel"] for row in again.trace.spans.to_pylist()} == {"Shift.kernel"}
+
+
+@pytest.mark.parametrize("can_be_made", [True, False])
+def test_a_folder_of_kept_ptx_that_is_deleted_meanwhile(
+    cuda: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, can_be_made: bool
+) -> None:
+    data = Data(cuda)
+    plain = plain_result(cuda, data)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    profile = Profile(auto="stores")
+    with nullcontext() if can_be_made else pytest.raises(WarplensError, match="could not write its PTX to"), profile:
+        (folder,) = tmp_path.glob("warplens-cute-*")
+        folder.rmdir()
+        if not can_be_made:
+            folder.write_text("not a folder")
+        by_compile(Shift(3.0), data)()
+        assert data.result() == plain
+    assert woven(cuda) == [can_be_made] * 2
+    assert bool(profile.notes) != can_be_made
 
 
 def test_all_accounts_for_the_life_of_each_warp(cuda: Runtime) -> None:

@@ -14,7 +14,8 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 import warplens as wl  # noqa: E402
 import warplens.triton  # noqa: E402  so that profiles reach Triton kernels
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
-from warplens.auto.ttgir.generated_lines import written_line  # noqa: E402
+from warplens.ptx.generated_lines import written_line  # noqa: E402
+from warplens.ptx.source_lines import SourceLines  # noqa: E402
 
 GENERATED = """\
 from __future__ import annotations
@@ -45,6 +46,7 @@ def test_generated_lines_are_those_of_the_authors_source(tmp_path: Path, monkeyp
     assert [written_line(str(path), line)[1] for line in (10, 11, 13, 15, 16)] == [10, 10, 11, 12, 12]
     assert written_line(str(path), 6)[1] == 10, "a function begins where its first statement does"
     assert written_line(str(path), 13) == ("author_code.py", 11), "a file that no module has keeps its name"
+    assert SourceLines({"1": str(path)}).of("1 13 4") == ("author_code.py", 11), "so are the lines of its PTX"
     assert written_line(str(path), 19) == (str(path), 19), "code without a comment is the generated file's"
     author = type(sys)("author_code")
     author.__file__ = str(tmp_path / "author_code.py")

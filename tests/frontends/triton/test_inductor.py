@@ -112,6 +112,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
     inductor._folder.cache_clear()
 
 
+def test_a_cache_folder_that_cannot_be_written_is_not_used(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**given: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert inductor._folder().name.startswith("warplens-inductor-")
+
+
 def files(folder: Path) -> list[str]:
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import warplens as wl
+import warplens.cutile as wlt
 from tests.support.cpp_launches.scenarios import Machine, told
 from tests.support.fake_driver import fake_driver
 from warplens.frontends.cutile.frontend import module_of
@@ -29,6 +30,23 @@ def axpy(x, y, TILE: ct.Constant[int]):
     ct.store(y, index=(i,), tile=2 * a + b)
 
 
+@ct.kernel
+def axpy_regions(x, y, TILE: ct.Constant[int]):
+    i = ct.bid(0)
+    with wlt.region("load"):
+        a = ct.load(x, index=(i,), shape=(TILE,))
+        b = loaded(y, i, TILE)
+    with wlt.region("nothing"):
+        i = i + 0
+    with wlt.region(TILE):
+        ct.store(y, index=(i,), tile=2 * a + b)
+
+
+def loaded(y, i, TILE):
+    with wlt.region("load y"):
+        return ct.load(y, index=(i,), shape=(TILE,))
+
+
 class Floats:
     """An array at an address of the fake GPU, as libraries exchange arrays."""
 
@@ -42,8 +60,9 @@ class CutileMachine(Machine):
     """Kernels by the PTX that cuTile's compiler gives for them; their code says how many threads a block has."""
 
     def _load(self, image: int | None, home: int, name: bytes | None) -> int:
-        if name is not None and name.startswith(b"axpy_K"):
-            self.text = module_of(axpy, name.decode(), "sm_90").ptx
+        for kernel in (axpy, axpy_regions):
+            if name is not None and name.startswith(kernel._pyfunc.__name__.encode() + b"_K"):
+                self.text = module_of(kernel, name.decode(), "sm_90").ptx
         return super()._load(image, home, name)
 
     def _run(self, function: int, sizes: Any, stream: int, given: int, packed: int) -> int:
@@ -56,14 +75,16 @@ def launches(machine: CutileMachine) -> dict[str, Any]:
     places = [space.alloc(np.arange(N, dtype=np.float32)), space.alloc(np.zeros(N, np.float32))]
     results = []
 
+    kernel, options = (axpy, {"auto": "all"}) if sys.argv[3] != "regions" else (axpy_regions, {})
+
     def launch() -> None:
-        ct.launch(7, (N // TILE,), axpy, (*map(Floats, places), TILE))
+        ct.launch(7, (N // TILE,), kernel, (*map(Floats, places), TILE))
         results.append(space.read(places[1], np.float32, N).tolist())
         space.write(places[1], np.zeros(N, np.float32))
 
     if sys.argv[3] == "before":
         launch()
-    prof = wl.profile(auto="all")
+    prof = wl.profile(**options)
     with suppress(wl.WarplensError), prof:
         launch()
         launch()

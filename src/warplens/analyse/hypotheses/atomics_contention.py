@@ -16,6 +16,8 @@ _LATENCY_CYCLES = 300
 _LOAD_LATENCIES = 3
 """How many such times a load from memory takes where many are in flight."""
 _LONG_QUEUE, _LONG_WAIT = 0.9, 10
+_CYCLES = 10
+"""Of an instruction of a warp, with others on its scheduler."""
 
 
 def _judge(e: Evidence) -> Finding:
@@ -66,15 +68,14 @@ def _in_loop(e: Evidence, name: str) -> bool:
 
 
 def _queued(e: Evidence, share: float) -> float:
-    """The share of warp time that queues: for atomics, or behind them where another access takes many times its
-    latency; what is not marked does so as much as the rest."""
+    """The share of warp time that queues: for atomics, or behind them where other code takes many times as long as it
+    should; what is not marked does so as much as the rest."""
     behind = sum(
         part
         for name, part in e.warps.regions.items()
         if name in e.code
         and not _has_atomics(e, name)
-        and e.code[name].waits_for_memory
-        and _median(e, name) > _LONG_WAIT * _cycles_alone(e, name)
+        and _median(e, name) > _LONG_WAIT * (_cycles_alone(e, name) + _CYCLES * e.code[name].instructions)
     )
     marked = 1 - e.warps.unmarked
     return min((share + behind) / (1.0 if e.mostly_unmarked else marked), 1.0)

@@ -49,14 +49,14 @@ def _from_code(e: Evidence) -> Finding:
     found = {
         name: one.ways
         for name, one in e.code.items()
-        if one.ways >= _LEAST_WAYS and one.mean_ways >= _LEAST_MEAN and e.shares.get(name, 0.0) >= _LEAST
+        if one.ways >= _LEAST_WAYS and one.mean_ways >= _LEAST_MEAN and _weight(e, name) >= _LEAST
     }
     if not found:
         return e.refuted(
             CAUSE, "the PTX shows no access to shared memory with many lanes on a bank where it takes time"
         )
-    name = max(found, key=lambda region: e.shares[region] * (1 - 1 / found[region]))
-    ways, share = int(found[name]), e.shares[name]
+    name = max(found, key=lambda region: _weight(e, region) * (1 - 1 / found[region]))
+    ways, share = int(found[name]), e.shares.get(name, 0.0)
     needed = _cycles_needed(e, name)
     if needed > _WIDEST:
         return e.refuted(
@@ -72,17 +72,26 @@ def _from_code(e: Evidence) -> Finding:
     waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
     busy = min(needed, 1.0)
+    # How often a loop inside the region runs is not known, and what else it waits for may take as long.
+    unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and busy <= _BUSY)
+    unknown = " The trace does not show how often, as they are in a loop beside accesses to memory." if unsure else ""
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
-        f"{percent(share)} of warp time: each such access takes {ways} times as long.",
+        f"{percent(share)} of warp time: each such access takes {ways} times as long.{unknown}",
         _ADVICE,
         e.gain(slower * busy) if busy > _BUSY else e.gain(slower * waited, slower * max(busy, most)),
-        HIGH,
+        LOW if unsure else HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
+
+
+def _weight(e: Evidence, name: str) -> float:
+    """The share of warp time of a region, or of the time in which its conflicts keep shared memory from all others."""
+    busy = _cycles_needed(e, name) if name else 0.0
+    return max(e.shares.get(name, 0.0), busy if busy <= 1 else 0.0)
 
 
 def _at_barriers(e: Evidence) -> float:

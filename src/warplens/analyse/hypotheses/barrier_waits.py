@@ -43,8 +43,8 @@ def _judge(e: Evidence) -> Finding:
     regions = [region for region in e.waiting if e.wait_class(region) is WaitClass.BARRIER]
     share = sum(e.waiting[region] for region in regions)
     if share < _LEAST_WAIT:
-        marked = f"{percent(share)} of warp time" if regions else "no barrier is marked"
-        return e.refuted(CAUSE, marked if not regions else f"warps wait {marked} at barriers")
+        waited = f"warps wait {percent(share)} of their time at barriers" if regions else "no barrier is marked"
+        return e.refuted(CAUSE, waited)
     cost = barrier_cost(e, regions)
     lost = float(cost.lost.mean())
     if lost < _LEAST_GAIN:

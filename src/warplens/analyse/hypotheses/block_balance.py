@@ -7,7 +7,7 @@ from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE, Imbalance
 from warplens.analyse.waves import WAVES
-from warplens.wording import duration, number_ranges, percent
+from warplens.wording import duration, numbered, percent
 
 CAUSE = "block imbalance"
 _LEAST = 0.05
@@ -55,7 +55,7 @@ def _most(e: Evidence, lost: float) -> float:
 def _sentences(one: Imbalance) -> tuple[str, str]:
     if one.slow_sms and not one.late_blocks:
         return (
-            f"Blocks on SM {number_ranges(one.slow_sms)} take longer than elsewhere (up to "
+            f"Blocks on {numbered('SM', one.slow_sms)} take longer than elsewhere (up to "
             f"{percent(one.sm_factor - 1)} more), and the other SMs wait for them at the end.",
             "Check what shares those SMs (another stream, a debugger, MPS), or let blocks take work dynamically.",
         )
@@ -63,7 +63,7 @@ def _sentences(one: Imbalance) -> tuple[str, str]:
         where = f"; the difference is in `{one.late_region}`" if one.late_region else ""
         return (
             f"{percent(one.late_share)} of the blocks last {duration(one.late_median_ns)} where the median block lasts "
-            f"{duration(one.block_median_ns)} (blocks {number_ranges(one.late_blocks, 6)}{where}), and the other SMs "
+            f"{duration(one.block_median_ns)} ({numbered('block', one.late_blocks, 6)}{where}), and the other SMs "
             f"idle until they end.",
             "Start the long blocks first, split their work, or make the kernel persistent with a work queue.",
         )

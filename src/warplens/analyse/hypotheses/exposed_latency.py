@@ -206,7 +206,7 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
 def _gain(e: Evidence, seen: Exposure, both: float, exposed: float) -> Gain:
     """Fetches and work that alternate can overlap, and more in flight takes less time, until the memory is busy."""
     if both >= _BOTH:
-        return e.gain(0.0 if seen.saturates else both, seen.fetching, roof=seen.fetching + both / 2)
+        return e.gain(0.0 if seen.saturates else both, seen.fetching, roof=exposed)
     if seen.in_flight is None or seen.saturates:
         return Gain.between(0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching), 0.95 * exposed)
     return e.gain(exposed * (1 - seen.in_flight / seen.needed))

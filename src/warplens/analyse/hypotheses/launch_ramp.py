@@ -29,7 +29,7 @@ def _judge(e: Evidence) -> Finding:
     return e.supported(
         CAUSE,
         f"The kernel takes {duration(plain)}, {_compared(plain)} a launch itself (2 to 3 µs); {percent(starting)} of "
-        f"it passes before the first useful region of an SM.",
+        "it passes before an SM is in its first useful region.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
         Gain.around(_fused(e, plain), roof=0.98)

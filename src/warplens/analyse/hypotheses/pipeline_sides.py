@@ -17,7 +17,6 @@ PRODUCER, CONSUMER = "slow producer", "slow consumer"
 _LEAST = 0.1
 _BOTH, _ALIKE = 0.25, 2.5
 _SCHEDULERS = 4
-_UNKNOWN_MEMORY = 0.75
 _SHALLOW = "producer and consumers wait for one another, as with too few stages"
 
 
@@ -87,7 +86,7 @@ def _judge_producer(e: Evidence) -> Finding:
         "lane).",
         # What consumers do not wait for remains; memory that is slower than both may take the place of the producer.
         e.gain(
-            sides.consumer_wait * (_UNKNOWN_MEMORY if e.memory_reached is None else 1.0),
+            e.surely_gained * sides.consumer_wait,
             sides.consumer_wait,
             roof=sides.consumer_wait + 0.05 * (1 - sides.consumer_wait),
         ),

@@ -171,8 +171,8 @@ def _judge(e: Evidence) -> Finding:
         saved = max(share, _without_waits(e)) if only_waits else share
         return e.supported(
             CAUSE,
-            f"Warps wait {percent(share)} of their time for their turn at `{wait}`: of {work.resident:,.0f} resident "
-            f"warps {work.working:,.0f} work at a time."
+            f"Warps wait {percent(share)} of their time for their turn at `{wait}`: only {work.working:,.0f} of "
+            f"{work.resident:,.0f} resident warps work at a time."
             if only_waits
             else f"Warps spend {percent(share)} of their time in `{wait}`, whose code tries a lock or reads a flag "
             "until it may go on.",

@@ -89,8 +89,8 @@ def _from_code(e: Evidence) -> Finding:
         severe = waste > _SEVERE or e.code[name].store_waste >= 2 * _SEVERE
         return e.supported(
             CAUSE,
-            f"Lanes of a warp access addresses that are apart in {e.named(name)}, which takes {percent(share)} of warp "
-            f"time with what waits for it: of the bytes that it moves, 1 in {waste:.0f} is used.",
+            f"Lanes of a warp access addresses that are apart in {e.named(name)}: 1 in {waste:.0f} of the bytes "
+            f"that it moves is used. With the code that waits for them, it takes {percent(share)} of warp time.",
             _ADVICE,
             _gain(e, max(share, moving), most_lost) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
@@ -112,7 +112,8 @@ def _gain(e: Evidence, share: float, lost: float) -> Gain:
     """What lanes use must still be moved. Memory that is busy with the rest holds up all regions that access it, and
     the others in part."""
     left = max(1 - lost, (e.memory_reached or 0.0) / _REACHABLE)
-    return e.gain((1 + share) / 2 * (1 - left), roof=lost + 0.05)
+    saved = (1 + share) / 2 * (1 - left)
+    return e.gain(e.surely_gained * saved, saved, roof=lost + 0.05)
 
 
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
@@ -122,9 +123,9 @@ def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
     if reached is not None and reached < _LOW_BANDWIDTH and in_flight >= needed_bytes(e):
         return e.supported(
             CAUSE,
-            f"{e.named(region)} takes {percent(share)} of warp time with what waits for it, and has "
-            f"{byte_size(in_flight)} in flight on an SM, enough for coalesced accesses. Yet the kernel gets "
-            f"{percent(reached)} of what the memory can move, so most of what is moved must be unused.",
+            f"{e.named(region)}, with the code that waits for its data, takes {percent(share)} of warp time and has "
+            f"{byte_size(in_flight)} in flight on an SM, enough to keep the memory busy. Yet the kernel gets only "
+            f"{percent(reached)} of what the memory can move, so most bytes that are moved must be unused.",
             f"{_ADVICE} {_NEXT}",
             _gain(e, share, 1.0),
             MEDIUM,
@@ -134,8 +135,8 @@ def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
         )
     return e.undecided(
         CAUSE,
-        f"`{region}` takes {percent(share)} of warp time with what waits for it, and its addresses are known only at "
-        "run time: the trace does not show how far apart they are.",
+        f"`{region}`, with the code that waits for its data, takes {percent(share)} of warp time. Its addresses are "
+        "known only at run time, so the trace does not show how far apart those of a warp's lanes are.",
         _NEXT,
         Gain.between(0.0, 0.8 * share),
         region=region,

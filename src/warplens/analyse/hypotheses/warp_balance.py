@@ -6,7 +6,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE
-from warplens.wording import number_ranges, percent
+from warplens.wording import numbered, percent
 
 CAUSE = "warp imbalance"
 _LEAST = 0.05
@@ -23,16 +23,18 @@ def _judge(e: Evidence) -> Finding:
     if worst.loss < _LEAST or worst.factor < _FACTOR:
         return e.refuted(CAUSE, f"the busiest warp of a block has {percent(worst.factor - 1)} more work than the mean")
     running = e.warps.per_sm * (1 - e.warps.waiting)
-    who = f"warp {number_ranges(worst.busiest[:4])}" if worst.busiest else "a different warp in each block"
+    who = numbered("warp", worst.busiest[:4]) if worst.busiest else "a different warp in each block"
+    enough = running >= _ENOUGH_WARPS
+    masked = f" With {running:.0f} warps of an SM at work at a time, others may fill the gaps." if enough else ""
     where = f", mostly in `{worst.region}`" if worst.region else ""
     return e.supported(
         CAUSE,
         f"Work is uneven between {worst.role.name}: the busiest has {percent(worst.factor - 1)} more work than the "
-        f"mean of its block ({who}{where}).",
+        f"mean of its block ({who}{where}).{masked}",
         "Give each warp of the role the same number of tiles or rows, or let them take work from a counter.",
         # Where enough warps of an SM have work at any time, it is busy while the others have none.
         e.gain(min(max(1 - running / _ENOUGH_WARPS, 0.0), worst.loss), worst.loss, roof=1.15 * worst.loss),
-        _confidence(len(worst.busiest), len(worst.role.warps)),
+        LOW if enough else _confidence(len(worst.busiest), len(worst.role.warps)),
         region=worst.region,
         warps=worst.busiest or worst.role.warps,
         evidence={"busiest_over_mean": worst.factor, "share_of_block_time": worst.loss, "busy_warps_per_sm": running},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import HEAVY
+from warplens.auto.ptx.range_edges import RangeEdges, Runs
 from warplens.auto.ptx.units import FunctionUnits, Unit, UnitBlock
 from warplens.auto.rules import LineRange
 from warplens.ptx.tree import Label
@@ -109,38 +110,54 @@ def _merged(runs: list[_LineRun], least: int) -> list[_LineRun]:
 
 
 def line_ranges(code: FunctionUnits, ranges: tuple[LineRange, ...]) -> Iterator[FoundRegion]:
-    """One region for each range if control enters it at the top and leaves at the bottom, else one per block."""
+    """One region for each range: from its first to its last unit if control enters it at the top and leaves at the
+    bottom, else with a mark on each edge between its code and other code."""
     for wanted in ranges:
         inside = _units_of(code, wanted)
         if not inside:
             continue
-        gaps = _enclosing_gaps(code, inside)
-        if gaps is not None:
-            yield _range(code, wanted, *gaps)
+        own = {unit.at for unit in inside}
+        repeats = {at for at, targets in code.jumps.items() if min(targets, default=at + 1) <= at} - own
+        enclosed = _enclosing_gaps(code, inside)
+        if enclosed is not None and repeats.isdisjoint(range(*enclosed)):
+            yield _range(code, wanted, (enclosed[0],), (enclosed[1],), enclosed[1] - enclosed[0])
             continue
+        runs: Runs = {}
         for number, mine in itertools.groupby(inside, lambda unit: unit.block):
             tail = code.tail(code.blocks[number])
-            for units in _nearby(code, [u for u in mine if u.at < tail and not isinstance(u.node, Label)]):
-                yield _range(code, wanted, units[0].at, units[-1].at + 1)
+            found = _nearby(code, [u for u in mine if u.at < tail and not isinstance(u.node, Label)])
+            if spans := [(units[0].at, units[-1].at + 1) for units in found]:
+                runs.setdefault(number, []).extend(spans)
+        begins, ends = RangeEdges(code, runs, repeats).gaps()
+        if begins and ends:  # there are none in code that no path leads to
+            size = sum(end - begin for spans in runs.values() for begin, end in spans)
+            yield _range(code, wanted, begins, ends, size)
 
 
 def _units_of(code: FunctionUnits, wanted: LineRange) -> list[Unit]:
-    files = {file for file in code.lines if wanted.is_in(file)}
-    first, last = wanted.first, wanted.last
+    """The units whose line is in the range, or the line of a call that they were inlined by."""
+    known = {*code.lines, *(file for unit in code.units for file, _ in unit.calls)}
+    files, first, last = {file for file in known if wanted.is_in(file)}, wanted.first, wanted.last
     placed = ((unit, unit.location) for unit in code.units) if files else ()
-    return [unit for unit, place in placed if place and first <= place[1] <= last and place[0] in files]
+    return [
+        unit
+        for unit, place in placed
+        if place and any(first <= line <= last and file in files for file, line in (place, *unit.calls))
+    ]
 
 
-def _range(code: FunctionUnits, wanted: LineRange, begin: int, end: int) -> FoundRegion:
-    first = code.units[begin]
-    return FoundRegion(
-        "ranges", wanted.name, (begin,), (end,), (wanted.file, wanted.first), first.number, size=end - begin
-    )
+def _range(
+    code: FunctionUnits, wanted: LineRange, begins: tuple[int, ...], ends: tuple[int, ...], size: int
+) -> FoundRegion:
+    number = code.units[begins[0]].number
+    return FoundRegion("ranges", wanted.name, begins, ends, (wanted.file, wanted.first), number, size=size)
 
 
 def _enclosing_gaps(code: FunctionUnits, inside: list[Unit]) -> tuple[int, int] | None:
     """The gaps around all code of a range; None if most of the code in between belongs to other lines."""
     begin, end = inside[0].at, inside[-1].at + 1
+    while begin and isinstance(code.units[begin - 1].node, Label):  # of a loop that begins here, if it is of the range
+        begin -= 1
     own, between = sum(unit.weight for unit in inside), sum(unit.weight for unit in code.units[begin:end])
     return code.enclosed(begin, end) if 2 * own >= between else None
 

@@ -200,7 +200,8 @@ class _Writer:
             # Ends precede begins; the innermost end and the outermost begin come first.
             for gap in region.begins:
                 gaps[gap].append((opening, begin, (("B", word),)))
-            closing = (_CLOSES, -nesting[0], -nesting[1], -nesting[2], -region.begin)
+            # Of regions that begin and end together, the first is the outer one.
+            closing = (_CLOSES, -nesting[0], -nesting[1], -nesting[2], -region.begin, -number)
             for gap in region.ends:
                 gaps[gap].append((closing, end, (("E", word),)))
         self._insert(gaps)

@@ -44,6 +44,8 @@ class Unit:
     """How much work it is for its source line."""
     ends_block: bool = False
     block: int = -1
+    calls: tuple[tuple[str, int], ...] = ()
+    """The lines of the calls that it was inlined by, innermost first."""
 
     def registers(self) -> list[str]:
         """All registers that it reads or writes; some are listed twice."""
@@ -77,6 +79,7 @@ class FunctionUnits:
         """The hand-written marks that leave it to the rules to find their barrier: gap and words."""
         self._number = 0
         self._location: tuple[str, int] | None = None
+        self._calls: tuple[tuple[str, int], ...] = ()
         self._tables = table_labels(function.body or [])
         self._labels: dict[int, int] = {}
         """The units of labels by the `id` of the label."""
@@ -104,6 +107,7 @@ class FunctionUnits:
                 kind, weight = class_of(opcode, node.modifiers)
                 ends = opcode in _ENDS
                 unit = Unit(at, body, node, self._location, self._number, node, opcode, kind, weight, ends)
+                unit.calls = self._calls
                 units.append(unit)
                 self._number += 1
                 if ends:
@@ -122,10 +126,13 @@ class FunctionUnits:
                         self.asked.append((at, words))
             elif isinstance(node, Directive):
                 if node.name == "loc":
-                    self._location = locations.of(node.arguments)
+                    lines = locations.stack(node.arguments)
+                    self._location, self._calls = (lines[0], lines[1:]) if lines else (None, ())
             elif isinstance(node, Scope):
                 if _is_call(node):
-                    units.append(Unit(at, body, node, self._location, self._number, opcode="call", weight=HEAVY))
+                    unit = Unit(at, body, node, self._location, self._number, opcode="call", weight=HEAVY)
+                    unit.calls = self._calls
+                    units.append(unit)
                     self._number += 1
                 else:
                     self._collect(node.body, locations)
@@ -169,7 +176,7 @@ class FunctionUnits:
         before, after = self.blocks[source], self.blocks[target]
         if all(number in among for number in after.before):
             return self.head(after)
-        if before.after == [target]:
+        if before.after == [target] and self.units[before.stop - 1].opcode not in LEAVES:
             return self.tail(before)
         jumps = self.jumps.get(before.stop - 1, ())
         falls = target == source + 1 and not any(after.start <= label < self.head(after) for label in jumps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from warplens.auto.ttgir.generated_lines import written_line
+from warplens.ptx.generated_lines import written_line
 from warplens.ptx.syntax import unescape
 
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)

@@ -40,6 +40,13 @@ def keep(machine_code: bytes, text: bytes) -> None:
     _delete_oldest(path.parent)
 
 
+def check_writable() -> None:
+    """Raise OSError if nothing can be kept: whoever assembles in another process could not say so."""
+    _folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=_folder()):
+        pass
+
+
 def find(machine_codes: Iterable[bytes]) -> str | None:
     """The PTX of the first of these machine codes that was kept; None where none was. Raises WarplensError where the
     file is damaged."""

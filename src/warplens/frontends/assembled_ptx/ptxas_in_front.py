@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,7 +33,9 @@ def put_in_front(ptxas: Path, root: Path | None = None) -> Path:
     keeper = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(start)}"
     # Whatever becomes of Python or warplens while the program runs, its kernels are assembled.
     script = f'#!/bin/sh\n{shlex.quote(str(ptxas))} "$@" || exit $?\n{keeper} "$@" > /dev/null 2>&1\nexit 0\n'
-    folder = cache_folder() / "ptxas" / content_hash(f"{script}{root}".encode())
+    # A toolkit that was updated in its place has other files.
+    entries = sorted(str(entry) for place, entry in _entries(root))
+    folder = cache_folder() / "ptxas" / content_hash(f"{script}{root}{entries}".encode())
     if not (folder / "bin" / "ptxas").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -47,12 +49,18 @@ def put_in_front(ptxas: Path, root: Path | None = None) -> Path:
 
 def _fill(folder: Path, script: str, root: Path | None) -> None:
     (folder / "bin").mkdir()
+    for place, entry in _entries(root):
+        (folder / place / entry.name).symlink_to(entry)
+    (folder / "bin" / "ptxas").write_text(script)
+    (folder / "bin" / "ptxas").chmod(0o755)
+
+
+def _entries(root: Path | None) -> Iterator[tuple[Path, Path]]:
+    """What a toolkit has besides ptxas, each with its place in it."""
     for place in (Path(), Path("bin")) if root is not None else ():
         for entry in (root / place).iterdir() if root is not None and (root / place).is_dir() else ():
             if entry.name not in ("bin", "ptxas"):
-                (folder / place / entry.name).symlink_to(entry)
-    (folder / "bin" / "ptxas").write_text(script)
-    (folder / "bin" / "ptxas").chmod(0o755)
+                yield place, entry
 
 
 def keep_output(arguments: Sequence[str]) -> None:

@@ -126,6 +126,8 @@ class Cute:
         try:
             if function is None or function.ir_module is None:
                 raise Unavailable("only its machine code is left; compile it inside the profile")
+            if text is None and (unwritten := getattr(function, "__ptx__", None)):
+                raise Unavailable(f"the DSL could not write its PTX to {unwritten}")
             launch = functools.partial(self._launch, text)
             return _Program(symbols, text, Host(function, module.cuda_library[0], launch))
         except Unavailable as reason:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import os
 import re
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,8 @@ class PtxKeeper:
             type(options).apply_envar_settings(options, envar, function_name)
             if not getattr(envar, "loc_tracebacks", None):  # whole call stacks and line information crash the DSL
                 options.options[GenerateLineInfo].value = True
+            with suppress(OSError):  # some systems delete temporary files that are old
+                os.makedirs(self._folder.name, exist_ok=True)
             path = Path(self._folder.name) / hashlib.sha256(function_name.encode()).hexdigest()[:16]
             arch = options.options[GPUArch].value or envar.arch
             keep, keep_code = options.options[KeepPTX], options.options[KeepCUBIN]

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from warplens.frontends.cutile.shadow_toolkit import ShadowToolkit, TileModule
+from warplens.frontends.cutile.with_blocks import with_source_regions
 from warplens.frontends.driver_calls.frontend import why_not
-from warplens.frontends.driver_calls.loaded_code import Recompiled, launching
+from warplens.frontends.driver_calls.loaded_code import Recompiled, expects_hand_marks, launching
 from warplens.frontends.intercept.name_swap import swap
 from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.frontends.library_hooks import hook_library
@@ -28,12 +29,12 @@ _modules: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], TileModule]] = we
 
 def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
-    if not running.options.marks:
+    if not running.options.marks and not expects_hand_marks(LIBRARY):
         return None
-    return hook_library(running, LIBRARY, why_not, install)
+    return hook_library(running, LIBRARY, why_not, lambda: install(running))
 
 
-def install() -> list[Callable[[], None]]:
+def install(running: Session) -> list[Callable[[], None]]:
     """Say for each launch of a kernel how to get the PTX of what it launches."""
     from cuda import tile
     from cuda.tile._compile import _compiler_lock, _find_compiler_bin, compile_tile  # noqa: F401
@@ -43,20 +44,28 @@ def install() -> list[Callable[[], None]]:
 
     @functools.wraps(original)
     def launch(stream: Any, grid: Any, kernel: Any, *given: Any, **named: Any) -> Any:
-        with launching(functools.partial(_find, kernel)):
+        with launching(functools.partial(_find, kernel, running)):
             return original(stream, grid, kernel, *given, **named)
 
     return [swap(original, launch)]
 
 
-def _find(kernel: Any, symbol: str) -> Recompiled | None:
-    if not symbol.startswith(f"{kernel._pyfunc.__name__}_K"):
+def _find(kernel: Any, running: Session, symbol: str) -> Recompiled | None:
+    name = kernel._pyfunc.__name__
+    if not symbol.startswith(f"{name}_K"):
         return None
     from cuda.tile._cext import get_compute_capability
     from cuda.tile._compile import format_sm_arch
 
     module = functools.partial(module_of, kernel, symbol, format_sm_arch(*get_compute_capability()))
-    return Recompiled(lambda: _with_plain_lines(module().ptx), lambda text: module().assemble(text))
+
+    def text() -> str:
+        found, remarks = with_source_regions(_with_plain_lines(module().ptx), name)
+        for remark in remarks:
+            running.note(name, remark)
+        return found
+
+    return Recompiled(text, lambda text: module().assemble(text))
 
 
 def module_of(kernel: Any, symbol: str, arch: str) -> TileModule:

@@ -83,9 +83,9 @@ def expect_hand_marks(library: str) -> None:
     _hand_marks.add(library)
 
 
-def expects_hand_marks() -> bool:
-    """Whether kernels that C++ launches may have marks of their own."""
-    return bool(_hand_marks)
+def expects_hand_marks(library: str = "") -> bool:
+    """Whether kernels that C++ launches, or those of one library, may have marks of their own."""
+    return library in _hand_marks if library else bool(_hand_marks)
 
 
 def compiled_again(origin: HandleOrigin | None, symbol: str, capability: str) -> Recompiled | None:

@@ -117,6 +117,7 @@ class SpanKeeper:
                 # A pass that rebuilds a loop gives its statements the line of the loop.
                 if spans and _key(get_stmt_span(statement)) not in known:
                     set_stmt_span(statement, spans[place if same else 0])
+        _fill_fused_loops(module)
 
     def lowering_gemms(self) -> Callable[[], None]:
         """Give the code of each T.gemm the span of its call, not of the library's code that makes it."""
@@ -135,6 +136,26 @@ class SpanKeeper:
             return made
 
         return wrap(Gemm, "lower", lower)
+
+
+def _fill_fused_loops(module: Any) -> None:
+    """Give a loop that a pass made of several the span of what is in it, if all of that is of the same regions: a later
+    pass may give what it makes of the loop the span of the loop, or of what is around it."""
+
+    def visit(node: Any) -> None:
+        if not isinstance(node, tirx.For) or get_stmt_span(node) is not None:
+            return
+        spans: list[Any] = []
+        post_order_visit(
+            node.body, lambda one: spans.append(get_stmt_span(one)) if isinstance(one, tirx.Stmt) else None
+        )
+        known = [span for span in spans if span is not None]
+        if len({int(span.end_column) for span in known}) == 1:
+            set_stmt_span(node, known[0])
+
+    for function in module.functions.values():
+        if isinstance(function, tirx.PrimFunc):
+            post_order_visit(function.body, visit)
 
 
 def _key(span: Any) -> Hashable:

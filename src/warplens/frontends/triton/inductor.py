@@ -214,8 +214,9 @@ def _folder() -> Path:
     folder = cache_folder() / "inductor"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return folder
-    except OSError:
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:  # it cannot be written
         made = tempfile.TemporaryDirectory(prefix="warplens-inductor-")
         atexit.register(made.cleanup)
         return Path(made.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -105,6 +106,7 @@ class WeavingCompiler:
 
     def twin(self, kernel: Any) -> Any:
         """Compile the woven twin of a CompiledKernel."""
+        from triton import knobs
         from triton.compiler import compiler
 
         if not isinstance(kernel.src, compiler.ASTSource):
@@ -121,8 +123,17 @@ class WeavingCompiler:
         environment = {**compiler.get_cache_invalidating_env_vars(), RECIPE: self._key}
         stages = {name: kernel.asm[name] for name in ("ttir", "ttgir", "llir", "ptx") if name in kernel.asm}
         with self.weaving(kernel.kernel, stages, metadata):
-            source = _lowered(kernel.src, stages)
-            return compiler.compile(source, target=target, options=options, _env_vars=environment)
+            make = functools.partial(
+                compiler.compile, _lowered(kernel.src, stages), target=target, options=options, _env_vars=environment
+            )
+            try:
+                return make()
+            except json.JSONDecodeError:  # Triton's cache has the twin, but its file was cut off: make it again
+                undo = set_knob(knobs.compilation, "always_compile", True)
+                try:
+                    return make()
+                finally:
+                    undo()
 
 
 def _lowered(source: Any, stages: Mapping[str, str]) -> Any:
