@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,18 +97,24 @@ def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Overlap:
     group_of = np.full(len(lives.regions), -1, np.int64)
     for number, codes in enumerate(groups):
         group_of[codes] = number
-    lasted = _lasted(lives, kernel, group_of, len(groups))
+    measure = _lasted(lives, kernel, group_of, len(groups))
+    with ThreadPoolExecutor(1) as pool:
+        # C code runs beside the interpreter; what it reads is in memory already.
+        running = pool.submit(measure)
+        pipeline = pipeline_depth(lives, kernel, kinds)
+        lasted = running.result()
     sm_cycles = _sm_cycles(lives, kernel)
     names = [lives.regions[codes[0]] if len(codes) == 1 else REST for codes in groups]
     purpose_of = [kinds[codes[0]] for codes in groups]
-    return _answer(lasted, names, purpose_of, sm_cycles, pipeline_depth(lives, kernel, kinds))
+    return _answer(lasted, names, purpose_of, sm_cycles, pipeline)
 
 
-def _lasted(lives: Lifetimes, kernel: str, group_of: Int, groups: int) -> Float:
-    """The cycles in which exactly the groups of each bit mask were active."""
+def _lasted(lives: Lifetimes, kernel: str, group_of: Int, groups: int) -> Callable[[], Float]:
+    """A function that measures the cycles in which exactly the groups of each bit mask were active."""
     library = native.load()
     if library is None:
-        return _lasted_by_sorting(lives, kernel, group_of, groups)
+        lasted = _lasted_by_sorting(lives, kernel, group_of, groups)
+        return lambda: lasted
     tracks = np.flatnonzero(lives.tracks_of(kernel))
     tracks = tracks[np.argsort(lives.place[tracks], kind="stable")]
     places = np.append(run_starts(lives.place[tracks]), len(tracks)).astype(np.int64)
@@ -117,11 +125,16 @@ def _lasted(lives: Lifetimes, kernel: str, group_of: Int, groups: int) -> Float:
     ]
     arrays = [np.ascontiguousarray(array) for array in arrays]
     columns = (ctypes.c_void_p * len(arrays))(*map(native.address, arrays))
-    lasted = np.zeros(1 << groups)
     ends = ctypes.c_int64(len(places) - 1), ctypes.c_int64(groups)
-    if library.wl_overlap(columns, *map(native.pointer, (tracks, places)), *ends, native.pointer(lasted)):
-        raise MemoryError("no memory left to measure the overlap of regions")
-    return lasted
+
+    def measure() -> Float:
+        found = np.zeros(1 << groups)
+        if library.wl_overlap(columns, *map(native.pointer, (tracks, places)), *ends, native.pointer(found)):
+            raise MemoryError("no memory left to measure the overlap of regions")
+        assert arrays  # `columns` has their addresses only
+        return found
+
+    return measure
 
 
 def _lasted_by_sorting(lives: Lifetimes, kernel: str, group_of: Int, groups: int) -> Float:
