@@ -117,6 +117,24 @@ def test_a_launch_that_waits_for_another_stream_head_is_not_the_one_that_hangs(d
         driver.released.set()
 
 
+def test_a_rank_whose_records_come_late_writes_how_far_it_got_when_they_are_there(
+    driver: HangingDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now = tmp_path / "t.warplens", [0.0]
+    with Profile(path, watch=600) as profile:
+        launch_hanging(driver)
+        watch = HangWatch(profile, path, 0, in_job=True, clock=lambda: now[0])
+        driver.released.set()
+        assert until(lambda: profile.run.launches_so_far()[0][0].landed)
+        with monkeypatch.context() as late:
+            late.setattr(profile, "launches_so_far", lambda live: [])
+            for now[0] in (1.0, 602.0, 603.0):
+                watch.check()
+        assert not path.exists()
+        watch.check()
+        assert path.exists()
+
+
 @pytest.mark.parametrize("in_job", [True, False])
 def test_a_rank_that_waits_for_another_one_writes_how_far_it_got(
     driver: HangingDriver, tmp_path: Path, in_job: bool, capfd: pytest.CaptureFixture[str]
@@ -327,7 +345,9 @@ def test_of_two_ranks_the_one_that_hangs_is_told_from_the_one_that_waits_for_it(
     ranks = [start(tmp_path, text, *words, RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
     try:
         parts = [tmp_path / "run.warplens" / f"rank={rank}" / "part-0.parquet" for rank in range(2)]
-        assert until(lambda: all(part.exists() for part in parts), 240)
+        assert until(lambda: all(part.exists() for part in parts), 60)
+        # A part is written when a rank starts to wait, too.
+        assert until(lambda: job_hang(wl.load(tmp_path / "run.warplens")) is not None, 60)
         job = job_hang(wl.load(tmp_path / "run.warplens"))
     finally:
         for process in ranks:

@@ -131,15 +131,20 @@ class HangWatch:
         if launches != count:
             self._quiet = launches, self._clock()
         elif launches and self._seconds is not None and self._clock() - since >= self._seconds:
-            self._quiet = launches, math.inf
-            self._write_progress()
+            # A launch that has ended may still be on its way here: then the next look finds it.
+            self._quiet = launches, math.inf if self._write_progress() else since
 
-    def _write_progress(self) -> None:
-        """Write the trace of the launches so far, for who compares the ranks of a job."""
+    def _write_progress(self) -> bool:
+        """Write the trace of the launches so far, for who compares the ranks of a job; return False if no launch is
+        there yet."""
         with self._writing, suppress(Exception):
-            launches = self._session.launches_so_far({}) if self._in_job else []
-            if launches and self._path is not None:
-                self._save(trace_of(self._session, launches, self._rank, self._session.options.trace_bytes), self._path)
+            if not self._in_job or self._path is None:
+                return True
+            launches = self._session.launches_so_far({})
+            if not launches:
+                return False
+            self._save(trace_of(self._session, launches, self._rank, self._session.options.trace_bytes), self._path)
+        return True
 
     def _unfinished(self) -> Launches:
         return self._heads.update(self._session.run.launches_so_far(), self._clock())
