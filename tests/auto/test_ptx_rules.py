@@ -306,7 +306,8 @@ def test_labels_that_nothing_jumps_to_do_not_divide_a_range() -> None:
     jump = "setp.eq.u32 %p1, %r1, 1;\n@%p1 bra $end;\n"
     body = jump + "\n".join([*lines, ".loc 1 2 1", work, "$end:", ".loc 1 9 1", work])
     text = kernel_of(f".reg .f32 %f<4>;\n{body}").replace(".address_size 64", '.address_size 64\n.file 1 "a.cu"')
-    assert len(mark_ptx(text, Auto.of(None, ["part=a.cu:2"])).sites["k"]) == 2
+    wanted = Auto.of(None, ["part=a.cu:2"])
+    assert mark_ptx(text, wanted).text.replace("$debug:\n", "") == mark_ptx(text.replace("$debug:\n", ""), wanted).text
 
 
 def test_the_cap_keeps_ranges_loops_and_operations_before_lines() -> None:

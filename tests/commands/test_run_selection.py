@@ -24,6 +24,7 @@ from warplens.errors import WarplensError
 from warplens.launch.block_sampler import sample_launches
 from warplens.launch.collected_run import CollectedRun
 from warplens.options import COLD, Options
+from warplens.profiling.job_ranks import JobRank
 from warplens.record.capture import VARIANT, VARIANT_LAUNCHES, Capture, Device, Launch
 from warplens.runner.program import Outcome, TargetProgram
 from warplens.trace.model import Trace
@@ -277,7 +278,7 @@ def test_the_run_report_shows_variants_and_the_measured_slowdown(
 ) -> None:
     profile: Any = SimpleNamespace(
         trace=varied, options=Options(), seen={"matmul": 47}, notes={}, path=None, cold_launches=2, hang_watch=None,
-        run=CollectedRun(),
+        run=CollectedRun(), job=JobRank(),
     )  # fmt: skip
     describe(profile, Outcome())
     shown = capsys.readouterr().err

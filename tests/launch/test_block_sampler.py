@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,7 +185,11 @@ def test_what_compares_all_blocks_of_an_sm_is_withheld() -> None:
     whole = findings(sample)
     assert "too little in flight" in {one.kind for one in whole.refuted}
     fetching = Trace(sample.spans, sample.meta)
-    found = findings(fetching, waits_like="^work$")
+    waiting = findings(fetching, waits_like="^work$")
+    assert "too little in flight" in {one.kind for one in waiting.undecided}, "how many bytes they wait for is unknown"
+    at = sample.spans.column_names.index("region")
+    loads = pc.replace_substring(sample.spans["region"].cast(pa.string()), "work", "load").dictionary_encode()
+    found = findings(Trace(sample.spans.set_column(at, "region", loads), sample.meta))
     assert [one.kind for one in found.withheld] == ["too little in flight"]
     assert found.withheld[0].withheld == WITHHELD
     assert "last wave" in {one.kind for one in (*found, *found.refuted)}, "when each block ran is known"
