@@ -123,7 +123,7 @@ def assert_launches_and_values(processor: TraceProcessor, spans: list[Span]) -> 
 
 @pytest.mark.skipif(native.load() is None, reason=f"no native library: {native.why_not()}")
 @settings(
-    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(spans=programs(loose=True, max_tracks=8))
 def test_numpy_writes_the_same_bytes_as_c(spans: list[Span], tmp_path: Path) -> None:

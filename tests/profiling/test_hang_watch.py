@@ -210,7 +210,9 @@ BLOCKED = """
     import ctypes, sys
     from tests.support.hanging_kernel import HangingDriver, launch_hanging
     from warplens.driver import libcuda
+    from warplens.profiling import hang_watch
 
+    hang_watch.END_AFTER_S = 1.0
     driver = HangingDriver()
     libcuda.driver = lambda: driver
     import warplens as wl

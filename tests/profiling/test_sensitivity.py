@@ -34,7 +34,14 @@ def measure(run: Any, **options: Any) -> wl.Sensitivity:
     return wl.sensitivity(run, **{"rounds": 3, "records_per_warp": SLOTS, **options})
 
 
-@pytest.mark.parametrize("name", [name for name in KNOWN if "waves" not in name])
+_LONG = {"uneven", "turns"}
+"""These take the interpreter more than five seconds each."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in _LONG)) for name in KNOWN if "waves" not in name],
+)
 def test_kernels_with_known_answers(gpu: TimedDriver, name: str) -> None:
     found = measure(runner(gpu, name, blocks=4))
     assert {one.region: one.slope for one in found.regions} == {
@@ -44,12 +51,14 @@ def test_kernels_with_known_answers(gpu: TimedDriver, name: str) -> None:
     assert {one.kernel for one in found.regions} == {KNOWN[name]["kernel"]}
 
 
+@pytest.mark.slow  # 48 blocks in the interpreter
 def test_waves_of_blocks_add_up(gpu: TimedDriver) -> None:
     found = measure(runner(gpu, "serial, 3 waves", blocks=48), regions="first")
     assert found["first"].executions == 12, "three blocks of four steps follow each other"
     assert found["first"].slope == pytest.approx(1.0, abs=0.06)
 
 
+@pytest.mark.slow  # many launches in the interpreter
 def test_noise_widens_the_interval_which_still_holds_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = random.Random(5)
     gpu = timed_driver(monkeypatch, lambda: 60 * noise.random())

@@ -134,6 +134,7 @@ def test_impossible_fields_are_one_clear_error(tmp_path: Path, field: str, value
         read_capture(path)
 
 
+@pytest.mark.slow  # a few seconds of such cases, of a wider kind, are in tests/fuzz
 def test_ten_thousand_corruptions_never_crash_nor_invent_spans(tmp_path: Path) -> None:
     """Half hit the file (the checksums must notice), half hit the records with the checksums made good again."""
     rng = np.random.default_rng(7)

@@ -81,6 +81,7 @@ class QuietHttpServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a client that never reads would keep the program alive
     allow_reuse_address = True
+    request_queue_size = 128  # the fifth client at a time would have to try again after a second or more
     origin_port = PORT
 
     def __init__(self, *arguments: Any) -> None:

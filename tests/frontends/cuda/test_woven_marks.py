@@ -217,6 +217,7 @@ def test_what_the_weaver_cannot_do_is_compiled_the_direct_way(change: tuple[str,
     assert module_file.Module(INLINED, "k.cu", "sm_90", (), woven=False).ptx is None
 
 
+@pytest.mark.slow  # six calibrations in the interpreter
 def test_a_calibration_of_woven_marks_goes_with_the_launches_it_is_true_of(
     gpu: SimulatedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
