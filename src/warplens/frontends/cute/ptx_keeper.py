@@ -125,16 +125,27 @@ def _namer(original: Callable[..., str]) -> Callable[..., str]:
     return mangle_name
 
 
+_unused: dict[Any, Any] = {}
+"""Methods that were to be taken away while others lay on top of them, and what they replaced."""
+
+
 def wrap_method(kind: type, name: str, make: Callable[[Any], Any]) -> Callable[[], None]:
-    """Put a method in the place of another, and give what takes it away, unless somebody has put theirs on top."""
+    """Put a method in the place of another, and return what takes it away: at once, also where others were put on top
+    of it meanwhile."""
     owner = next(one for one in kind.__mro__ if name in vars(one))
     original = vars(owner)[name]
-    new = functools.wraps(original)(make(original))
+    made = make(original)
+
+    @functools.wraps(original)
+    def new(*arguments: Any, **named: Any) -> Any:
+        return (original if new in _unused else made)(*arguments, **named)
+
     setattr(owner, name, new)
 
     def undo() -> None:
-        if vars(owner)[name] is new:
-            setattr(owner, name, original)
+        _unused[new] = original
+        while (top := vars(owner)[name]) in _unused:
+            setattr(owner, name, _unused.pop(top))
 
     return undo
 
