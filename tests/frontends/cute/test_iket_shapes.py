@@ -18,11 +18,11 @@ from tests.support import cute_gpu  # noqa: F401
 from cutlass import cute
 
 import warplens as wl
-from tests.support import cute_runtime, iket_shapes
+from tests.support import cute_runtime
 from tests.support.cute_auto_kernels import pointer
 from tests.support.cute_runtime import Runtime
-from tests.support.iket_program import DROP_IN, REAL, load
-from tests.support.iket_shapes import LONG, N
+from tests.support.iket_program import DROP_IN, REAL, N, load
+from tests.support.paths import SUPPORT
 from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.frontends.cute.ptx_keeper import keep_all_ptx
@@ -53,7 +53,7 @@ def needs_iket() -> None:
 @pytest.fixture(name="shapes", params=["drop-in", "recognised"])
 def _shapes(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, str]:
     """The kernels in one vocabulary, and the options with which it is compiled."""
-    source = Path(iket_shapes.__file__)
+    source = SUPPORT / "iket_shapes.py"  # its import of the drop-in has effects, so it is loaded in tests alone
     if request.param == "drop-in":
         keep_all_ptx()
         return load(tmp_path, source=source), ""
@@ -188,8 +188,9 @@ def test_there_may_be_any_number_of_names_inside_each_other(cuda: Runtime, shape
 def test_names_have_any_length(cuda: Runtime, shapes: tuple[Any, str]) -> None:
     """IKET refuses names of more than 32 characters when it compiles the kernel."""
     trace = recorded(cuda, shapes, "long_names")
+    long = shapes[0].LONG
     assert rows(trace) == [
-        (LONG + "first product", 0), (LONG + "second product", 0), ('ends: 100 % of µs\t"quoted"',)
+        (long + "first product", 0), (long + "second product", 0), ('ends: 100 % of µs\t"quoted"',)
     ]  # fmt: skip
 
 
