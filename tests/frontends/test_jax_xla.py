@@ -44,7 +44,9 @@ def _jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         (toolkit / folder).mkdir(parents=True)
     (toolkit / "nvvm" / "libdevice.10.bc").write_text("bitcode")
     (toolkit / "bin" / "nvlink").write_text("linker")
-    (toolkit / "bin" / "ptxas").write_text('#!/bin/sh\n[ "$1" = fail ] && exit 7\necho "code of $1" > "$3"\n')
+    (toolkit / "bin" / "ptxas").write_text(
+        '#!/bin/sh\n[ "$1" = fail ] && exit 7\n[ "$2" = -o ] && echo "code of $1" > "$3"\n'
+    )
     (toolkit / "bin" / "ptxas").chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(jax_xla, "why_not", lambda: "")
