@@ -49,6 +49,7 @@ def _jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     )
     (toolkit / "bin" / "ptxas").chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", os.environ["PATH"])  # it is put back after the test, whatever the test does to it
     monkeypatch.setattr(jax_xla, "why_not", lambda: "")
     compiler = {
         "get_compile_options": lambda *given, **named: CompileOptions(),
