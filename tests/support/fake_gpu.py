@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -127,8 +128,9 @@ class FakeGpu:
 
 
 @contextmanager
-def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeGpu]:
-    """A fake driver for the block; nothing of it, and no hook of a profile, is left behind."""
+def fake_gpu(monkeypatch: pytest.MonkeyPatch, *kernels: Any, **settings: Any) -> Iterator[FakeGpu]:
+    """A fake driver for the block; nothing of it, and no hook of a profile, is left behind. What `kernels` were
+    compiled to is dropped in the end, since it keeps the memory of the fake GPU that it ran on."""
     from triton import knobs
     from triton.backends.compiler import GPUTarget
     from triton.runtime import _allocation, driver
@@ -198,6 +200,10 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[FakeG
     try:
         yield gpu
     finally:
+        for kernel in kernels:
+            kernel.device_caches.clear()
+        if kernels:
+            gc.collect()
         knobs.runtime.kernel_load_start_hook.remove(on_load)
         driver._active = before
     assert knobs.runtime.add_stages_inspection_hook is None

@@ -44,17 +44,17 @@ class JobLaunches:
     @cached_property
     def kernels(self) -> dict[str, list[int]]:
         """The launches (indices) of each kernel, in order of first launch."""
-        found: dict[str, list[int]] = {}
-        for at, launch in enumerate(self.launches):
-            found.setdefault(launch.kernel, []).append(at)
-        return found
+        return self._grouped(lambda launch: launch.kernel)
 
     @cached_property
     def variants(self) -> dict[str, list[int]]:
         """The same of each variant of a kernel, by label."""
+        return self._grouped(lambda launch: launch.variant)
+
+    def _grouped(self, name_of: Callable[[LaunchLifetime], str]) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for at, launch in enumerate(self.launches):
-            found.setdefault(launch.variant, []).append(at)
+            found.setdefault(name_of(launch), []).append(at)
         return found
 
     @cached_property

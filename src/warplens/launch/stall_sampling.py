@@ -107,7 +107,7 @@ class StallSampling:
                         lib.synchronize()
                 finally:
                     sampled.stop()
-        except Exception as error:
+        except Exception as error:  # sampling is an extra: its failure is noted, and the profile goes on
             self._failed(error)
 
     def resume(self) -> None:
@@ -124,6 +124,6 @@ class StallSampling:
         try:
             if self._samples:
                 found = matched_samples(libcupti.cupti(), self._samples, codes, self._period).bounded()
-        except Exception as error:
+        except Exception as error:  # as in _stop
             self._failed(error)
         return replace(found, problems=(*self._problems, *found.problems))

@@ -6,12 +6,11 @@ import functools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from warplens.ptx.dominators import DominatorTree, predecessors
-from warplens.ptx.labels import JUMPS, jump_targets
+from warplens.ptx.dominators import DominatorTree, predecessors, reached
+from warplens.ptx.labels import JUMPS, TERMINATORS, jump_targets
 from warplens.ptx.tree import Function, Instruction, Label, Node, walk
 
 _BARRIERS = frozenset({"bar", "barrier"})
-_TERMINATORS = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
 @dataclass
@@ -62,14 +61,7 @@ class ControlFlow:
 
     def reachable(self, starts: list[int], avoiding: Collection[int] = ()) -> set[int]:
         """The blocks that can be reached from `starts` without entering a block of `avoiding`."""
-        seen: set[int] = set()
-        work = [n for n in starts if n not in avoiding]
-        while work:
-            number = work.pop()
-            if number not in seen:
-                seen.add(number)
-                work += [n for n in self.blocks[number].successors if n not in avoiding]
-        return seen
+        return reached(self.successors, starts, avoiding)
 
     @functools.cached_property
     def successors(self) -> list[list[int]]:
@@ -102,7 +94,7 @@ def _basic_blocks(function: Function) -> tuple[list[BasicBlock], dict[int, int]]
             if nodes and node.opcode in _BARRIERS and is_barrier(node):
                 nodes = start()
             nodes.append(node)
-            if node.opcode in _TERMINATORS:
+            if node.opcode in TERMINATORS:
                 nodes = start()
         else:
             if nodes and isinstance(node, Label):
@@ -114,7 +106,7 @@ def _basic_blocks(function: Function) -> tuple[list[BasicBlock], dict[int, int]]
     jumps = any(isinstance(last, Instruction) and last.opcode in JUMPS for last in ends)
     targets = jump_targets(function) if jumps else {}
     for number, (block, last) in enumerate(zip(blocks[:-1], ends[:-1], strict=True)):
-        if not isinstance(last, Instruction) or last.opcode not in _TERMINATORS:
+        if not isinstance(last, Instruction) or last.opcode not in TERMINATORS:
             block.successors = [number + 1]
             continue
         block.successors = [block_of[id(label)] for label in targets.get(id(last), ())] or [len(blocks) - 1]

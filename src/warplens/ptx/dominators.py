@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 Graph = Sequence[Sequence[int]]
 """The successors of each node, by number."""
@@ -29,6 +29,18 @@ def predecessors(successors: Graph) -> list[list[int]]:
         for after in following:
             found[after].append(number)
     return found
+
+
+def reached(successors: Graph, starts: Iterable[int], avoiding: Collection[int] = ()) -> set[int]:
+    """The nodes on paths from `starts`, these included, that enter no node of `avoiding`."""
+    seen: set[int] = set()
+    work = [node for node in starts if node not in avoiding]
+    while work:
+        node = work.pop()
+        if node not in seen:
+            seen.add(node)
+            work += [after for after in successors[node] if after not in avoiding]
+    return seen
 
 
 def on_cycles(successors: Graph) -> set[int]:

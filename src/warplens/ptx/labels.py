@@ -12,7 +12,8 @@ from collections.abc import Iterator, MutableMapping
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
 
 JUMPS = frozenset({"bra", "brx"})
-_ENDS = frozenset({*JUMPS, "ret", "exit", "trap"})
+TERMINATORS = frozenset({*JUMPS, "ret", "exit", "trap"})
+"""What ends a basic block."""
 _LISTS = ("branchtargets", "callprototype")
 _NAME = re.compile(r"[\w$]+")
 Labels = MutableMapping[str, Label]
@@ -66,7 +67,7 @@ def end_with_return(function: Function) -> None:
             break
         if isinstance(node, Label):
             behind.add(id(node))
-    if last is None or last.predicate or last.opcode not in _ENDS or (behind and _is_target(function, behind)):
+    if last is None or last.predicate or last.opcode not in TERMINATORS or (behind and _is_target(function, behind)):
         function.body.append(Instruction("\n\t", "ret;", 0, opcode="ret"))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from warplens.ptx.dominators import reached
 from warplens.ptx.syntax import PtxError
 from warplens.sass.between_regions import START, between_regions
 from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
@@ -146,20 +147,9 @@ def _between(
     places = [one.address for one in function.instructions]
     found = between_regions(successors, edges, entered, places, lines.pairs)
     for call, target in function.calls().items():
-        for number in _reached(successors, target):
+        for number in reached(successors, [target]):
             found[number] = tuple(dict.fromkeys([*found[number], *found[call]]))
     return found
-
-
-def _reached(successors: Sequence[Sequence[int]], start: int) -> set[int]:
-    seen: set[int] = set()
-    work = [start]
-    while work:
-        number = work.pop()
-        if number not in seen:
-            seen.add(number)
-            work += successors[number]
-    return seen
 
 
 def _outer_edges_at(one: SassInstruction, lines: MarkedLines) -> Sequence[RegionEdge]:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
+from warplens.ptx.labels import TERMINATORS
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Node
 
 Place = tuple[str, int]
@@ -18,7 +19,6 @@ Loc = tuple[str, ...]
 """The file's number, line and column of a `.loc`."""
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?", re.S)
 _INLINED = re.compile(r"@\[ (\S+?):(\d+):\d+")
-_JUMPS = ("ret", "exit", "bra", "brx", "trap")
 _LONGEST = 2000
 """Lines that a region may span; more means that two marks were paired wrongly."""
 
@@ -87,7 +87,7 @@ def regions_by_source(
     """By line of the PTX: the regions that own a place of its instruction."""
     found: dict[int, set[str]] = {}
     for node in instructions:
-        if node.opcode in _JUMPS:  # returns and jumps have the line of what they follow
+        if node.opcode in TERMINATORS:  # returns and jumps have the line of what they follow
             continue
         for place in places.get(id(node), ()):
             if place in owned:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from warplens.ptx.control_flow import ControlFlow
+from warplens.ptx.labels import TERMINATORS
 from warplens.ptx.source_lines import SourceLines
+from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Directive, Instruction, Node
 from warplens.sass.between_regions import Pairs, between_regions
 from warplens.sass.open_regions import RegionEdge, State
 from warplens.weave.code_between import OUTSIDE
-from warplens.weave.mark_comments import WOVEN
-
-_JUMPS = ("ret", "exit", "bra", "brx", "trap")
+from warplens.weave.woven_ptx import Woven
 
 
 def pairs_of(text: str, kernel: str) -> Pairs:
     """The regions between others of a kernel, as its woven text says; those of a warp that enters no region have no
     time, and are left out."""
-    found = text.find("// " + WOVEN)
-    if found < 0:
-        return {}
     try:
-        document = json.loads(text[found + 3 + len(WOVEN) :].partition("\n")[0])
-        names = {0: OUTSIDE, **{int(number): str(name) for number, name in document["regions"].items()}}
-        rows = [(names[after], names[before], names[own]) for after, before, own in document["between"][kernel]]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        woven = Woven.read(text) or Woven(text)
+        names = {0: OUTSIDE, **{number: str(name) for number, name in woven.regions.items()}}
+        rows = [(names[after], names[before], names[own]) for after, before, own in woven.between.get(kernel, ())]
+    except (PtxError, ValueError, LookupError, TypeError, AttributeError):
         return {}
     return {(after, before): own for after, before, own in rows if after != before or after != OUTSIDE}
 
@@ -83,7 +79,7 @@ def owned_lines(
     for node in nodes:
         if isinstance(node, Directive) and node.name == "loc":
             place = lines.of(node.arguments)
-        elif isinstance(node, Instruction) and place is not None and node.line in known and node.opcode not in _JUMPS:
+        elif isinstance(node, Instruction) and place and node.line in known and node.opcode not in TERMINATORS:
             # Code in no region at all is that of blocks and warps that record nothing.
             marked = {OUTSIDE} if known[node.line] else set()
             owners.setdefault(place, set()).update(between.get(node.line, marked))

@@ -9,7 +9,6 @@ regions in loops stay in registers instead (register_rows.py).
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, A
 from warplens.record.layout import HEADER_BYTES, Kind, TrackState
 from warplens.weave.code_between import WORK, code_between, free_name
 from warplens.weave.function_weaver import insert_opening
-from warplens.weave.mark_comments import WOVEN, parse_mark
+from warplens.weave.mark_comments import parse_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.record_ring import CLOCK, RecordRing
@@ -87,8 +86,7 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
     woven = Woven("", regions, locations, entries, threads, 0, "stop", stores, {}, between, layouts)
-    header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
-    return Woven.restore(header + module.text(), woven.describe())
+    return woven.with_text(module.text())
 
 
 class _AggregateTrack(Track):

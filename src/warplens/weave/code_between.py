@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import PurePath
 
 from warplens.ptx.control_flow import BasicBlock, ControlFlow
+from warplens.ptx.dominators import reached
 from warplens.ptx.source_lines import SourceLines
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Directive, Function, Instruction
@@ -190,14 +191,8 @@ def _reached(
     steps: Callable[[_Stretch], list[int]],
 ) -> set[int]:
     """The stretches that can be reached from those with `name` at this side, without passing an outermost mark."""
-    seen: set[int] = set()
-    todo = [number for number, one in enumerate(stretches) if side(one) == name]
-    while todo:
-        number = todo.pop()
-        if number not in seen:
-            seen.add(number)
-            todo += steps(stretches[number])
-    return seen
+    starts = (number for number, one in enumerate(stretches) if side(one) == name)
+    return reached([steps(one) for one in stretches], starts)
 
 
 def _place(stretches: Sequence[_Stretch]) -> tuple[str, int, int]:

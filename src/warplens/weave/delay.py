@@ -15,7 +15,6 @@ spins where the warp came from a region that this code follows.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from warplens.record.layout import Kind
 from warplens.weave.code_between import OUTSIDE, CodeBetween, code_between, outermost_sites
 from warplens.weave.delay_hazards import why_not
 from warplens.weave.function_weaver import insert_opening
-from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import Outline, outline
 from warplens.weave.track_ptx import AWAITED, DECLARATIONS, ZERO, text_of
 from warplens.weave.weaving import AnyBuffer, ParamBuffer, Weaving
@@ -77,8 +75,7 @@ def weave_delay(module: PtxModule, buffer: AnyBuffer, how: Weaving) -> Woven:
     stores = dict.fromkeys(entries, STORE)
     known = {number: place for number, place in locations.items() if place}
     woven = Woven("", {1: region or ""} if entries else {}, known, entries, threads, 0, "stop", stores)
-    header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
-    return Woven.restore(header + module.text(), woven.describe())
+    return woven.with_text(module.text())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ Slots are numbered in an order in which every path passes the marks. A slot whos
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection
 
@@ -22,7 +21,6 @@ from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, pa
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, word0
 from warplens.weave.code_between import code_between, number_regions
 from warplens.weave.function_weaver import insert_opening
-from warplens.weave.mark_comments import WOVEN
 from warplens.weave.mark_sites import MarkSite, Outline, outline
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.region_code import region_code
@@ -90,8 +88,7 @@ def weave_fixed(
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
     woven = Woven("", regions, locations, entries, threads, SLACK, "stop", stores, code, between)
-    header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
-    return Woven.restore(header + module.text(), woven.describe())
+    return woven.with_text(module.text())
 
 
 def fits_fixed(text: str) -> bool:

@@ -27,7 +27,6 @@ from warplens.weave.barrier_operands import BarrierOperands
 
 PREFIX = "@warplens "
 ANCHOR = PREFIX + "T"
-WOVEN = "@woven "
 
 KINDS = {
     "B": Kind.BEGIN,

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 import re
 import sys
@@ -45,7 +44,7 @@ from warplens.weave.early_addresses import move_addresses_up
 from warplens.weave.fit.recompute import recompute
 from warplens.weave.fixed_slots import weave_fixed
 from warplens.weave.function_weaver import FunctionWeaver
-from warplens.weave.mark_comments import PREFIX, WOVEN, declare_marks, without_regions
+from warplens.weave.mark_comments import PREFIX, declare_marks, without_regions
 from warplens.weave.mark_operands import check_operands
 from warplens.weave.mark_sites import MarkBlock, MarkSite, outline
 from warplens.weave.plain_body import PlainCopies
@@ -77,13 +76,9 @@ def weave(
     if how and how.omit:
         source = without_regions(source if isinstance(source, str) else source.text(), how.omit)
     text = source if isinstance(source, str) else source.text()
-    start = text.find("// " + WOVEN)
-    if start >= 0:
-        line = text[start + 3 + len(WOVEN) :].partition("\n")[0]
-        try:
-            return Woven.restore(text, json.loads(line))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
+    known = Woven.read(text)
+    if known is not None:
+        return known
     if PREFIX not in text and not lives:
         return Woven(text, full=(how or Weaving()).full)
     with garbage_pause():
@@ -191,11 +186,8 @@ class Weaver:
         regions = {number: name for name, number in self.ids.items()}
         stores = {name: self.stores[name] for name in entries}
         woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code, between)
-        header = "// " + WOVEN + json.dumps(woven.describe(), separators=(",", ":")) + "\n"
         text = self.module.text()
-        if isinstance(self.buffer, LaunchBuffer):
-            text = declare_marks(text)
-        return Woven.restore(header + text, woven.describe())
+        return woven.with_text(declare_marks(text) if isinstance(self.buffer, LaunchBuffer) else text)
 
     def _between(self, function: Function) -> tuple[CodeBetween, ...]:
         """The code between regions, if it is asked for."""

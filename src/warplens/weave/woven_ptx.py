@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from warplens.ptx.syntax import PtxError
 from warplens.record.aggregate_rows import AggregateLayout
+
+_HEADER = "// @woven "
+"""Begins the line of a woven text that describes it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,23 @@ class Woven:
             **({"between": self.between} if self.between else {}),
             **({"aggregates": {k: v.describe() for k, v in self.aggregates.items()}} if self.aggregates else {}),
         }
+
+    def with_text(self, text: str) -> Woven:
+        """The same with a text, in front of which goes a line that describes it."""
+        header = _HEADER + json.dumps(self.describe(), separators=(",", ":")) + "\n"
+        return Woven.restore(header + text, self.describe())
+
+    @staticmethod
+    def read(text: str) -> Woven | None:
+        """What a text that was woven before says of itself; None for any other text."""
+        start = text.find(_HEADER)
+        if start < 0:
+            return None
+        line = text[start + len(_HEADER) :].partition("\n")[0]
+        try:
+            return Woven.restore(text, json.loads(line))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise PtxError(text.count("\n", 0, start) + 1, line, "this is no description of a woven module") from None
 
     @staticmethod
     def restore(text: str, document: dict[str, Any]) -> Woven:

@@ -30,11 +30,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactor
     # One cache for all tests: what is compiled depends on nothing that they change.
     cache: Path = tmp_path_factory.getbasetemp() / "graph-kernels"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
-    with fake_gpu(monkeypatch) as fake:
+    with fake_gpu(monkeypatch, stepped, plain) as fake:
         yield fake
-        for kernel in (stepped, plain):
-            kernel.device_caches.clear()
-        gc.collect()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +21,8 @@ from warplens.calibrate import record_cost
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    with fake_gpu(monkeypatch) as fake:
+    with fake_gpu(monkeypatch, kernels.add) as fake:
         yield fake
-        kernels.add.device_caches.clear()
-        gc.collect()
 
 
 @needs_tools
@@ -53,7 +50,7 @@ def test_it_is_verified_and_summed(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 def test_it_is_delayed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(record_cost, "constants", dict)
-    with fake_gpu(monkeypatch, timed=True) as gpu:
+    with fake_gpu(monkeypatch, kernels.add, timed=True) as gpu:
         x, y, out = (gpu.tensor(np.arange(512, dtype=np.float32)) for _ in range(3))
 
         def add() -> np.ndarray:
@@ -67,5 +64,3 @@ def test_it_is_delayed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             assert one.region.startswith("work")
             assert (one.executions, one.reason) == (1, "")
             assert one.slope == pytest.approx(1.0, abs=0.1), "nothing hides it"
-        kernels.add.device_caches.clear()
-        gc.collect()

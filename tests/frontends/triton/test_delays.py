@@ -3,7 +3,6 @@ interpreter, whose clock is the kernel's time."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,11 +31,8 @@ from warplens.weave.weaving import Weaving  # noqa: E402
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(record_cost, "constants", dict)
-    with fake_gpu(monkeypatch, timed=True) as fake:
+    with fake_gpu(monkeypatch, stepped, plain, kernels.add, timed=True) as fake:
         yield fake
-        for kernel in (stepped, plain, kernels.add):
-            kernel.device_caches.clear()
-        gc.collect()
 
 
 def test_regions_of_the_source_are_delayed_one_at_a_time(gpu: FakeGpu) -> None:

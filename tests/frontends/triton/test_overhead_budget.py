@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +25,8 @@ from warplens.record.capture import OVERHEAD_BUDGET, SAMPLED
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    with fake_gpu(monkeypatch) as fake:
+    with fake_gpu(monkeypatch, stepped, plain) as fake:
         yield fake
-        for kernel in (stepped, plain):
-            kernel.device_caches.clear()
-        gc.collect()
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, sampled: float, fewer: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -32,11 +31,8 @@ from warplens.simulate import cycle_clock as simulate_clock  # noqa: E402
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeGpu]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    with fake_gpu(monkeypatch) as fake:
+    with fake_gpu(monkeypatch, stepped, plain) as fake:
         yield fake
-        for kernel in (stepped, plain):
-            kernel.device_caches.clear()
-        gc.collect()
 
 
 def rows(trace: Any) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,10 +30,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gpu(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[FakeGpu]:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
     monkeypatch.setenv("WARPLENS_VERIFY", "1")
-    with fake_gpu(monkeypatch) as fake:
+    with fake_gpu(monkeypatch, stepped) as fake:
         yield fake
-        stepped.device_caches.clear()
-        gc.collect()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import HEAVY
 from warplens.auto.ptx.units import LEAVES, FunctionUnits, Unit
-from warplens.ptx.dominators import DominatorTree
+from warplens.ptx.dominators import DominatorTree, reached
 from warplens.weave.polling_loops import MEMORY, polled
 
 
@@ -33,18 +33,13 @@ def natural_loops(code: FunctionUnits) -> list[Loop]:
         return []
     tree = DominatorTree([block.after for block in code.blocks], 0)
     loops: dict[int, Loop] = {}
+    before = [block.before for block in code.blocks]
     for number, block in enumerate(code.blocks):
         for target in block.after:
             if target == number or tree.strictly_dominates(target, number):
                 loops.setdefault(target, Loop(target, [])).latches.append(number)
     for loop in loops.values():
-        loop.body = {loop.header}
-        todo = [latch for latch in loop.latches if latch != loop.header]
-        while todo:
-            current = todo.pop()
-            if current not in loop.body:
-                loop.body.add(current)
-                todo += code.blocks[current].before
+        loop.body = {loop.header, *reached(before, loop.latches, avoiding=(loop.header,))}
         loop.tests = _tested(code, loop)
     return sorted(loops.values(), key=lambda loop: (loop.header, -len(loop.body)))
 

@@ -94,7 +94,7 @@ class RangeEdges:
         return self.code.on_edge(source, target, self.left)
 
     def _entering(self, source: int, target: int) -> int | None:
-        return self.code.on_edge(source, target, set(range(len(self.code.blocks))) - self.left)
+        return self.code.on_edge(source, target, set(self.code.blocks[target].before) - self.left)
 
     @staticmethod
     def _required(gap: int | None) -> int:

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 
 from warplens.auto.ptx.extremes import Extremes
 from warplens.auto.ptx.instruction_classes import HEAVY, Kind, class_of
-from warplens.ptx.labels import JUMPS, jump_targets, table_labels
+from warplens.ptx.labels import JUMPS, TERMINATORS, jump_targets, table_labels
 from warplens.ptx.source_lines import SourceLines
 from warplens.ptx.syntax import SCALAR_BYTES
 from warplens.ptx.tree import Comment, Declaration, Directive, Function, Instruction, Label, Node, Scope, walk
 from warplens.weave.mark_comments import PREFIX
 
 LEAVES = frozenset({"ret", "exit"})
-_ENDS = frozenset({*JUMPS, *LEAVES, "trap"})
 _STOPS = frozenset({*LEAVES, "brx"})
 REGISTER = re.compile(r"%[\w$]+")
 
@@ -105,7 +104,7 @@ class FunctionUnits:
             if isinstance(node, Instruction):
                 opcode = node.opcode
                 kind, weight = class_of(opcode, node.modifiers)
-                ends = opcode in _ENDS
+                ends = opcode in TERMINATORS
                 unit = Unit(at, body, node, self._location, self._number, node, opcode, kind, weight, ends)
                 unit.calls = self._calls
                 units.append(unit)
