@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -133,10 +134,17 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, *kernels: Any, **settings: Any) ->
     compiled to is dropped in the end, since it keeps the memory of the fake GPU that it ran on."""
     from triton import knobs
     from triton.backends.compiler import GPUTarget
+    from triton.compiler import CompiledKernel
     from triton.runtime import _allocation, driver
 
     gpu = FakeGpu(**settings)
     loading: list[str] = []
+    made: weakref.WeakSet[CompiledKernel] = weakref.WeakSet()
+    make = CompiledKernel.__init__
+
+    def noted(kernel: CompiledKernel, *arguments: Any, **options: Any) -> None:
+        made.add(kernel)
+        make(kernel, *arguments, **options)
 
     def on_load(module: Any, function: Any, name: str, group: dict[str, str], key: str) -> None:
         loading.append(next(Path(path).read_text() for file, path in group.items() if file.endswith(".ptx")))
@@ -197,6 +205,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, *kernels: Any, **settings: Any) ->
     before = driver._active
     driver.set_active(Driver())
     knobs.runtime.kernel_load_start_hook.add(on_load)
+    CompiledKernel.__init__ = noted
     try:
         yield gpu
     finally:
@@ -204,6 +213,11 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, *kernels: Any, **settings: Any) ->
             kernel.device_caches.clear()
         if kernels:
             gc.collect()
+        CompiledKernel.__init__ = make
+        # A kernel that outlives its fake driver must not ask for the real one when it is collected: Triton 3.9 then
+        # looks for drivers wherever the garbage collector happens to run, and an `ast.parse` does not survive that.
+        for kernel in made:
+            kernel.module = None
         knobs.runtime.kernel_load_start_hook.remove(on_load)
         driver._active = before
     assert knobs.runtime.add_stages_inspection_hook is None
