@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -13,6 +14,10 @@ pytest.register_assert_rewrite("tests.support")
 
 # Disassembling each kernel that a test profiles would take minutes; tests of that switch it on.
 os.environ.setdefault("WARPLENS_VERIFY", "0")
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, which the programs of tests would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes any example slow, which says nothing about it: only what an example finds may fail a test.
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
