@@ -231,6 +231,11 @@ class LaunchHook:
         watched = hasattr(kernel._run, _CHOICE) or not kernel._run or thread.unwatched
         if watched or getattr(kernel.metadata, METADATA, None):
             return
+        if kernel.metadata.target.backend != "cuda":
+            arch = kernel.metadata.target.arch
+            self.session.note(name, f"not recorded: it runs on {arch}, and warplens records only NVIDIA GPUs")
+            self.session.run.passed_by(name)
+            return
         if not (self.session.counts_all or self.session.options.wants_kernel(name)):
             self.session.run.passed_by(name)
             return

@@ -160,6 +160,8 @@ def _barrier(operation: str, name: Any, barrier: Any, parity: Any, semantic: Any
 
 
 def _emit(text: str, arguments: list[Any], constraints: str, semantic: Any) -> None:
+    if semantic.builder.options.backend_name != "cuda":
+        return  # only PTX has marks; a kernel for another GPU is compiled as if it had none
     # Triton wants a result, so the comment rides on a dead `mov`; the clobber keeps it in order with memory accesses.
     core.inline_asm_elementwise(
         f"mov.u32 $0, 0; // {text}",
