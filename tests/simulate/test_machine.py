@@ -177,6 +177,13 @@ def test_deadlock_says_who_waits_where() -> None:
         launch("setp.lt.u32 %p1, %r0, 32; @%p1 ret; bar.sync 2, 64; ret;", block=64)
 
 
+def test_lanes_that_wait_for_each_other_at_different_places_are_a_deadlock() -> None:
+    code = """setp.lt.u32 %p1, %r0, 16; @%p1 bra $low; shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; ret;
+    $low: shfl.sync.bfly.b32 %r1, %r0, 2, 31, -1; ret;"""
+    with pytest.raises(PtxError, match="deadlock: 32 threads wait for others of their warp, the first is block 0, th"):
+        launch(code, block=32)
+
+
 # -- memory
 
 

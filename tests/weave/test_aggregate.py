@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from tests.support.simulated_trace import count_only_work, traced
 from warplens import simulate
 from warplens.auto.ptx import mark_ptx
 from warplens.auto.rules import Auto
+from warplens.decode import decode
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import parse
 from warplens.record.aggregate_rows import BUCKETS, bucket_of, bucket_starts
+from warplens.record.capture import AUTOMATIC, Capture
 from warplens.simulate import GlobalMemory
 from warplens.trace.model import Trace
 from warplens.weave.calls import with_parameter
@@ -144,6 +147,80 @@ LIFE = HEAD + (
     ".visible .entry k(.param .u64 scratch)\n{\n\t.reg .b32 %r<9>;\n\txor.b32 %r1, %r2, 1;\n\t// @warplens B all\n"
     "\txor.b32 %r1, %r2, 1;\n\t// @warplens E all\n\tret;\n}\n"
 )
+
+
+DIVERGED = (
+    HEAD
+    + """
+.visible .entry k(.param .u64 out, .param .u64 scratch)
+{
+	.reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p<4>;
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r1, %tid.x;
+	mov.u32 %r2, 0;
+$loop:
+	// @warplens B step
+	xor.b32 %r3, %r3, %r2;
+	// @warplens E step
+	setp.lt.u32 %p1, %r1, 9;
+	@!%p1 bra $rest;
+	// @warplens B some
+	xor.b32 %r3, %r3, %r1;
+	// @warplens E some
+	bra.uni $met;
+$rest:
+	// @warplens B others
+	xor.b32 %r3, %r3, 5;
+	// @warplens E others
+$met:
+	add.u32 %r2, %r2, 1;
+	setp.lt.u32 %p2, %r2, 3;
+	@%p2 bra $loop;
+	mad.wide.u32 %rd2, %r1, 4, %rd1;
+	st.global.u32 [%rd2], %r3;
+	ret;
+}
+"""
+)
+
+
+def test_only_a_mark_that_all_lanes_pass_brings_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warp barrier where only some lanes come would stop the warp for ever."""
+    count_only_work(monkeypatch)
+
+    def run(mode: str) -> Trace:
+        memory = GlobalMemory(64 << 20)
+        how = Weaving(mode=mode, aligned=True)
+        return traced(DIVERGED, "k", (1, 1, 1), (64, 1, 1), [memory.alloc(256)], how, memory)[0]
+
+    text = weave(DIVERGED, how=Weaving(mode="aggregate", aligned=True)).text
+    assert "bar.warp.sync" in text
+    for name in ("some", "others"):
+        assert "bar.warp.sync" not in text.partition(f"// @warplens B {name}\n")[2].partition(f"E {name}")[0]
+    same(run("trace"), run("aggregate"))
+
+
+def test_a_kernel_with_nothing_but_anchors_has_no_rows() -> None:
+    text = re.sub(r"// @warplens [^\n]*", "", LIFE).replace("\tret;", "\t// @warplens T\n\tret;")
+    kept, _ = traced(text, "k", (2, 1, 1), (64, 1, 1), [], AGGREGATE)
+    assert [row["region"] for row in kept.spans.to_pylist()] == ["(warp)"] * 4
+
+
+def test_a_warp_that_executes_no_region_of_automatic_marks_has_its_life() -> None:
+    text = LIFE.replace(
+        "\txor", "\t.reg .pred %p;\n\tmov.u32 %r3, %ctaid.x; setp.eq.u32 %p, %r3, 1; @%p ret;\n\txor", 1
+    )
+    _, launch = traced(text, "k", (3, 1, 1), (32, 1, 1), [], AGGREGATE)
+    kept = decode(Capture([replace(launch, extra={**launch.extra, AUTOMATIC: True})]))
+    told = [(row["block"], row["region"], row["count"]) for row in kept.spans.to_pylist()]
+    assert told == [(0, "all", 1), (1, "(warp)", 1), (2, "all", 1)]
+
+
+@pytest.mark.parametrize("space", ["const", "global"])
+def test_the_buffers_variable_is_in_the_space_that_it_is_read_from(space: str) -> None:
+    text = weave(LIFE, buffer=SymbolBuffer(space=space), how=AGGREGATE).text
+    assert f".visible .{space} .align 8 .b64 warplens_buffer;" in text
+    assert f"ld.{space}.b64 %wl_b, [warplens_buffer];" in text
 
 
 def test_paths_that_open_different_regions_cannot_be_followed() -> None:

@@ -43,6 +43,20 @@ def test_two_bodies_record_and_compute_what_one_does(select: Selection, store: s
     assert one[1].any()
 
 
+def test_a_copy_of_debug_code_stays_in_the_copy() -> None:
+    """With -G, nvcc also jumps to labels of the line table."""
+    text = KERNEL.replace("\tmov.u32 %r7, 0;\n", "\tmov.u32 %r7, 0;\n\tbra.uni $L__tmp3;\n$L__tmp3:\n")
+    select = Selection(listed=(0,))
+    results = [
+        launch(weave(text, how=Weaving(plain_copy=bodies, select=select)), "work", 3, 64, [*GIVEN, "BUFFER"],
+               out=192, select=select)[1]
+        for bodies in (False, True)
+    ]  # fmt: skip
+    assert (results[0] == results[1]).all()
+    copied = weave(text, how=Weaving(plain_copy=True, select=select)).text.split("$wl_record_work:")[0]
+    assert "\n$L__tmp3:" in copied
+
+
 def test_the_plain_copy_reads_no_clock() -> None:
     text = weave(KERNEL, how=Weaving(plain_copy=True, select=Selection(blocks=(0, 9, 4)))).text
     dispatch, plain, woven = re.split(r"@%wl_dp bra.uni \$wl_record_work;|\$wl_record_work:", text)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from warplens.errors import CaptureError
 from warplens.launch.block_sampler import headers_of
@@ -27,7 +28,7 @@ from warplens.record.aggregate_rows import (
 from warplens.record.capture import Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, track_stride, word0
 from warplens.trace.columns import Columns
-from warplens.trace.schema import AGGREGATE_COLUMNS
+from warplens.trace.schema import AGGREGATE_COLUMNS, LIFE
 
 Int = npt.NDArray[np.int64]
 
@@ -72,7 +73,8 @@ def expand(launch: Launch) -> ExpandedLaunch | None:
         damaged = np.column_stack((damaged, np.zeros(launch.tracks, bool)))
     present &= ~damaged
     found.total[damaged] = 0
-    order, events = _walk(layout)
+    walked, events = _walk(layout)
+    order = np.asarray(walked, np.int64)
     capacity = 4 * len(layout.rows)
     words = np.zeros((launch.tracks, capacity), np.uint64)
     begin, length = _placed(layout, order, found, headers["start_clock"].astype(np.int64))
@@ -89,7 +91,7 @@ def expand(launch: Launch) -> ExpandedLaunch | None:
     raw[:, :HEADER_BYTES] = np.ascontiguousarray(headers).view(np.uint8).reshape(-1, HEADER.itemsize)
     raw[:, HEADER_BYTES : HEADER_BYTES + capacity * SLOT_BYTES] = words.view(np.uint8)
     track, place = np.nonzero(present[:, order])
-    rows = np.asarray(order)[place]
+    rows = order[place]
     histogram = np.zeros((len(rows), BUCKETS), np.int64)
     for number, one in enumerate(layout.spans):
         mine = rows == one
@@ -157,11 +159,18 @@ class AggregateColumns:
                 continue
             rows = np.flatnonzero(launch == number)
             if len(rows) != len(one.count):
+                rows = rows[~self._is_life()[rows]]
+            if len(rows) != len(one.count):
                 problem = f"{len(rows)} of its {len(one.count)} rows are whole"
                 raise CaptureError(f"kernel {launches[number].kernel!r}", AGGREGATE, problem, "capture again")
             self._count[rows], self._total[rows] = one.count, one.total
             self._least[rows], self._most[rows] = one.least, one.most
             self._histograms[number] = rows, one.histogram
+
+    def _is_life(self) -> npt.NDArray[np.bool_]:
+        """Whether each row is the life of a warp that executed no region (warp_lives.py)."""
+        is_life: npt.NDArray[np.bool_] = pc.equal(self._columns.column("region"), LIFE).to_numpy(zero_copy_only=False)
+        return is_life
 
     def column(self, name: str) -> pa.Array:
         makers = {"count": self._count, "min_cycles": self._least, "max_cycles": self._most, "dur_cycles": self._total}

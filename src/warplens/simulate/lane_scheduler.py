@@ -42,6 +42,8 @@ class LaneScheduler:
         self.deliver: dict[int, Callable[[Group], None]] = {}
         self.instructions = 0
         self._turns = self._rounds = 0
+        self._released_at = -1
+        """The instructions executed when all lanes last waited to reconverge."""
 
     def run(self) -> None:
         state, blocks = self.state, self.code.blocks
@@ -81,7 +83,7 @@ class LaneScheduler:
         while lowest >= AT_BARRIER:
             if lowest == DONE:
                 return None, -1
-            self._unblock(lowest)
+            self._unblock()
             lowest = int(self.pc.min())
         mask = self.pc == lowest
         count = int(np.count_nonzero(mask))
@@ -110,17 +112,22 @@ class LaneScheduler:
         chosen = int(lowest_of_warp[last])
         return (per_warp == chosen).reshape(-1) & np.repeat(lowest_of_warp == chosen, WARP), chosen
 
-    def _unblock(self, lowest: int) -> None:
+    def _unblock(self) -> None:
         """All lanes wait: release those that wait to reconverge, or report a deadlock at a barrier."""
-        if lowest >= AT_JOIN:
-            joining = (self.pc >= AT_JOIN) & (self.pc < DONE)
-            self.pc[joining] -= AT_JOIN
-            return
         joining = (self.pc >= AT_JOIN) & (self.pc < DONE)
-        if joining.any():
+        if joining.any() and self._released_at != self.instructions:
+            self._released_at = self.instructions
             self.pc[joining] -= AT_JOIN
             return
         stuck = np.flatnonzero((self.pc >= AT_BARRIER) & (self.pc < AT_JOIN))
+        if not len(stuck):
+            first = int(np.flatnonzero(joining)[0])
+            raise PtxError(
+                0, self.code.name,
+                f"deadlock: {int(joining.sum())} threads wait for others of their warp, the first is "
+                f"{self.state.name(first)}",
+                "check that every lane in the member mask reaches the same warp-wide instruction",
+            )  # fmt: skip
         first = int(stuck[0])
         raise PtxError(
             0, self.code.name,

@@ -82,7 +82,7 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
         copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:
         first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
-        module.items.insert(first, Raw.of(f".visible .const .align 8 .b64 {buffer.name};"))
+        module.items.insert(first, Raw.of(buffer.declaration))
     regions = {number: name for name, number in numbers.items()}
     stores = dict.fromkeys(entries, STORE)
     woven = Woven("", regions, locations, entries, threads, 0, "stop", stores, {}, between, layouts)
@@ -231,7 +231,7 @@ class _AggregateKernel:
         later: list[str] = []
         for group in block.groups(self.how.fuse):
             lines, later = later, []
-            if self.in_registers.rows and self.divergence.needs_reconvergence(group[0].position.node):
+            if self._reconverges(group[0].position.node):
                 lines.append(RECONVERGE)
             clock = CLOCK if self.ring is not None else ""
             if clock:
@@ -254,6 +254,11 @@ class _AggregateKernel:
             group[0].position.after(Raw.of("\n".join(lines)))
         if later:
             block.end.before(Raw.of("\n".join(later)))
+
+    def _reconverges(self, node: Node) -> bool:
+        """Whether all lanes of the warp come here, perhaps apart, and have to be together for rows in registers."""
+        divergence = self.divergence
+        return bool(self.in_registers.rows) and divergence.needs_reconvergence(node) and not divergence.diverges(node)
 
     def _read(self, register: str) -> str:
         # Without a predicate that varies between lanes, ptxas would read the clock through the slower uniform datapath.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from warplens.ptx.labels import jump_targets
 from warplens.ptx.tree import Comment, Declaration, Directive, Function, Label, Node, PtxModule, Raw, Scope
 from warplens.weave.block_index import linear_index, selected_index
 from warplens.weave.function_weaver import is_code
 from warplens.weave.weaving import Selection, Weaving
 
 _DEBUG_LABELS = ("$L__func_begin", "$L__func_end", "$L__tmp")
-"""Labels that the debug sections name; they stay with the woven code."""
+"""Labels that the debug sections name. They stay with the woven code; the copy needs those that it jumps to."""
 
 _MEMORY = frozenset({"shared", "local", "global", "const"})
 """Spaces of variables that both copies share."""
@@ -35,7 +36,9 @@ class PlainCopies:
         """Let the blocks that do not record run a plain copy of a woven kernel, if there is one."""
         if function.is_entry and function.name in self._entries:
             assert function.body is not None
-            plain = Scope("\n", "{", 0, _copy_of(self._entries[function.name].body or []), "\n}")
+            source = self._entries[function.name]
+            targets = {id(label) for labels in jump_targets(source).values() for label in labels}
+            plain = Scope("\n", "{", 0, _copy_of(source.body or [], targets), "\n}")
             # The plain copy comes first: most blocks run it, and a jump costs them time.
             label = f"$wl_record_{function.name}"
             at = next(number for number, node in enumerate(function.body) if is_code(node))
@@ -45,16 +48,17 @@ class PlainCopies:
             function.body[at:at] = [Raw.of(_dispatch(label, self._select)), plain, Raw.of(f"{label}:"), *again]
 
 
-def _copy_of(nodes: list[Node]) -> list[Node]:
-    """The nodes of a plain copy: without marks, debug labels and memory, which both copies share."""
+def _copy_of(nodes: list[Node], targets: set[int]) -> list[Node]:
+    """The nodes of a plain copy: without marks, debug labels and memory, which both copies share. `targets` are the
+    labels that the code jumps to, by `id`."""
     found: list[Node] = []
     for node in nodes:
         if isinstance(node, Comment) or (isinstance(node, Declaration) and node.space in _MEMORY):
             continue
-        if isinstance(node, Label) and node.name.startswith(_DEBUG_LABELS):
+        if isinstance(node, Label) and node.name.startswith(_DEBUG_LABELS) and id(node) not in targets:
             continue
         if isinstance(node, Scope):
-            node = replace(node, body=_copy_of(node.body))
+            node = replace(node, body=_copy_of(node.body, targets))
         elif not isinstance(node, Label):
             node = replace(node)
         found.append(node)
