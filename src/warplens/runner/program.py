@@ -20,6 +20,7 @@ from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 from warplens.errors import WarplensError
+from warplens.forks import in_forked_children
 from warplens.text import printable
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
@@ -158,12 +159,18 @@ def _ending_on_signals() -> Iterator[None]:
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
             changed.append(number)
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         for number in changed:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
+
+    stop = in_forked_children(put_back)  # a signal ends them as it does under Python
+    try:
+        yield
+    finally:
+        stop()
+        put_back()
 
 
 def _outcome(error: BaseException) -> Outcome:
