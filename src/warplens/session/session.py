@@ -210,6 +210,17 @@ class Session:
         """Count a launch whose variant is not known, and return whether to record it. Call it once per launch."""
         return self.variants.choose(self.variant(kernel, None, None)) is Choice.RECORD
 
+    def takes_on_host(self, variant: Variant) -> bool:
+        """Count a launch that the host runs itself, and return whether to record it. No cold launch of it is left out
+        at the end, so none is recorded beyond the quota."""
+        if variant.closed:
+            variant.launches += 1
+            return False
+        limit = self.options.launches
+        if self.variants.choose(variant) is not Choice.RECORD:
+            return False
+        return limit is None or variant.recorded <= limit
+
     def add(self, pending: PendingLaunch) -> None:
         """Keep a launch that is about to be made."""
         self.run.add(pending)
