@@ -145,6 +145,18 @@ def test_the_program_itself_may_be_a_rank_or_launch_kernels_besides(folder: Path
     assert launches(folder / "run.main.warplens") == {0: 1}
 
 
+def test_a_rank_in_a_process_of_its_own_ends_as_one(folder: Path) -> None:
+    (folder / "starts.py").write_text(
+        "import subprocess, sys\n"
+        "ranks = [subprocess.Popen([sys.executable, 'one.py', str(rank), end]) for rank, end in ((0, '0'), (1, '5'))]\n"
+        "sys.exit(max(one.wait() for one in ranks))\n"
+    )
+    (folder / "one.py").write_text("import sys, program\nprogram.rank(int(sys.argv[1]), 2, sys.argv[2], 'r')\n")
+    done = run(folder, "--json", "starts.py", code=5)
+    ranks = json.loads(done.stdout)["ranks"]
+    assert [(one["rank"], one["ended"]) for one in ranks] == [(0, True), (1, True)], done.stderr
+
+
 def test_other_python_processes_start_as_usual(folder: Path) -> None:
     (folder / "packages" / "sitecustomize.py").write_text("import sys\nsys.hidden = 1\n")
     (folder / "says.py").write_text(

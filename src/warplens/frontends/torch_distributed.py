@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,24 +80,18 @@ class _Calls:
 
         return call
 
-    @contextmanager
-    def from_cpp(self, name: str, group: Any, arguments: dict[str, Any]) -> Iterator[None]:
-        """Note a collective that no Python function called. Its arguments are those of the operator."""
+    def from_cpp(self, name: str, given: Callable[[], tuple[Any, dict[str, Any]]]) -> OpenCall | None:
+        """Note the begin of a collective, unless a Python function calls it, which is noted instead."""
         if getattr(self._inside, "on", False):
-            yield
-            return
-        noted = None
-        with suppress(Exception):  # an unknown version of torch must not fail because of us
-            ranks = self._distributed.get_process_group_ranks(group)
+            return None
+        try:
+            group, arguments = given()
             known = {"group": group, **arguments}
             if "root_rank" in arguments:
-                known["src"] = known["dst"] = ranks[arguments["root_rank"]]
-            noted = self._begin(_Operation(name, {}), (), known)
-        try:
-            yield
-        finally:
-            if noted is not None:
-                noted.returned = True
+                known["src"] = known["dst"] = self._distributed.get_process_group_ranks(group)[arguments["root_rank"]]
+            return self._begin(_Operation(name, {}), (), known)
+        except Exception:  # an unknown version of torch must not fail because of us
+            return None
 
     def _begin(self, operation: _Operation, arguments: tuple[Any, ...], named: dict[str, Any]) -> OpenCall | None:
         """Note the begin of a call. Whatever is wrong with it is for torch to say."""

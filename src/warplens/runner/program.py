@@ -74,7 +74,7 @@ def execute(program: TargetProgram) -> Outcome:
     try:
         with _ending_on_signals():
             _run(program)
-            _join_threads()
+            join_threads()
     except BaseException as error:
         if os.getpid() != parent:
             # This is a forked child of the program: it ends as under Python, and the parent writes the trace.
@@ -135,7 +135,7 @@ def _compile(path: str) -> CodeType:
     return code
 
 
-def _join_threads() -> None:
+def join_threads() -> None:
     """Wait for the program's threads, as Python does at exit; kernels they launch belong to the trace."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:

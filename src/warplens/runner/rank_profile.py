@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from contextlib import suppress
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -13,6 +14,7 @@ from warplens.errors import WarplensError
 from warplens.profiling.job_ranks import JobRank, wants_rank
 from warplens.profiling.profile import Profile
 from warplens.runner.profile_request import ProfileRequest
+from warplens.runner.program import join_threads
 from warplens.session import stack
 from warplens.text import printable
 from warplens.trace.rank_folder import claim_rank
@@ -43,7 +45,9 @@ def _begin(request: ProfileRequest, job: JobRank) -> None:
     profile.__enter__()
     _running[:] = [profile]
     Finalize(None, finish, (claim, os.getpid()), exitpriority=_LAST)
-    atexit.register(finish, claim, os.getpid())
+    # Writing the part takes threads, which Python no longer starts when it gets to atexit.
+    at_exit = getattr(threading, "_register_atexit", atexit.register)
+    at_exit(_finish_after_threads, claim, os.getpid())
 
 
 def _concerns(request: ProfileRequest, job: JobRank) -> bool:
@@ -59,6 +63,11 @@ def leaving() -> None:
     for profile in _running:
         if profile.process == os.getpid():
             profile.write_part()
+
+
+def _finish_after_threads(claim: Path, process: int) -> None:
+    join_threads()
+    finish(claim, process)
 
 
 def finish(claim: Path, process: int) -> None:
