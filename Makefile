@@ -36,7 +36,7 @@ test-slow: $(VENV)/dev.stamp
 test-frontends: $(VENV)/dev.stamp $(FRONTENDS).stamp
 	PYTHONPATH=$(CURDIR)/$(FRONTENDS) $(BIN)/python -m pytest tests/frontends/test_nvidia_warp.py \
 	  tests/frontends/test_jax_xla.py tests/frontends/triton/test_helion.py tests/frontends/test_tilelang.py \
-	  tests/frontends/test_cutile.py $(TEST_ARGS)
+	  tests/frontends/test_cutile.py tests/frontends/test_collective_operators.py $(TEST_ARGS)
 
 # Install the built wheel in a clean environment of every Python that is here, and use it; needs the package index.
 test-wheel: $(VENV)/dev.stamp

@@ -18,6 +18,7 @@ LAYERS = (
     "text",
     "errors",
     "threads",
+    "forks",
     "files",
     "wording",
     "formats",

@@ -15,20 +15,24 @@ import click
 from warplens.analyse.hang import Hang
 from warplens.commands.shared import kernel_listing
 from warplens.commands.shared.console import force_option, json_option, merge_variants_option, print_json, stderr
+from warplens.commands.shared.job_report import describe_job, describe_rank, is_speaker, rank_documents, summaries
 from warplens.commands.shared.program_command import ProgramCommand, program_options, target_program
 from warplens.commands.shared.run_report import describe, document, hang_document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
-from warplens.options import COLD, LEAST_TRACE_BYTES
+from warplens.options import COLD, LEAST_TRACE_BYTES, Options
 from warplens.profiling.explain import no_gpu
-from warplens.profiling.job_ranks import wants_rank
+from warplens.profiling.job_ranks import JobRank, wants_rank
 from warplens.profiling.profile import Profile
+from warplens.runner.child_ranks import followed_processes
 from warplens.runner.companion_base import COMPANIONS, Companion, CompanionReport, open_companion
-from warplens.runner.compiled_program import ProfileRequest, become, is_compiled
+from warplens.runner.compiled_program import become, is_compiled
+from warplens.runner.profile_request import ProfileRequest
 from warplens.runner.program import Outcome, TargetProgram, execute
 from warplens.runner.run_arguments import byte_count, numbers, seconds
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.trace.io import rank_part
+from warplens.trace.rank_folder import remove_ranks
 
 AUTO_LAUNCHES = 10
 """Default number of recorded launches per variant with automatic marks: a training run has thousands."""
@@ -218,10 +222,16 @@ def command(
         return kernel_listing.run_and_list(target, kernels=given["kernels"], as_json=as_json)
     path = Path(output or f"{target.name}.warplens")
     chosen = given.pop("ranks")
-    profile = Profile(path, whole_program=True, **_options(given))
-    if chosen is not None and not wants_rank(chosen, profile.job):
+    options = _options(given)
+    alone = not JobRank.here().is_one_of_many
+    if alone and path.is_dir():
+        Options.of(options)  # a mistake in them is told before anything is removed
+        check_writable(path, force=force)
+        remove_ranks(path)
+    profile = Profile(path, whole_program=True, **options)
+    check_writable(path, force=force or not alone)
+    if chosen is not None and not wants_rank(chosen, profile.job) and not alone:
         return _run_without(target)
-    check_writable(path, force=force or profile.job.is_one_of_many)
     if profile.job.is_one_of_many:
         path = rank_part(path, profile.rank)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -233,14 +243,21 @@ def command(
         _become(target, path, given, as_json=as_json)
     companions = [open_companion(name, target, profile, path, force=force) for name in COMPANIONS if given[name]]
     document_to = os.dup(1) if as_json else None
+    request = _request(target, profile, given, ranks=chosen, force=force and not alone)
     with stdout_to_stderr(as_json):
-        outcome, problem = _run(target, profile, companions, document_to)
+        outcome, problem = _run(target, profile, request, companions, document_to)
     if document_to is not None:
         os.close(document_to)
     with stdout_to_stderr(True):
         reports, failures = _companion_reports(companions)
+    ranks = summaries(request.path) if alone else []
+    if any(one.spans for one in ranks) and not profile.seen:
+        problem = None  # the kernels are those of other processes
     if as_json:
-        print_json(document(target, profile, outcome, problem, reports, merge_variants=given["merge_variants"]))
+        found = document(target, profile, outcome, problem, reports, merge_variants=given["merge_variants"])
+        print_json(found | ({"file": str(request.path), "ranks": rank_documents(ranks)} if ranks else {}))
+    elif profile.job.is_one_of_many and not ranks and not is_speaker(profile, chosen):
+        describe_rank(profile)
     else:
         describe(
             profile,
@@ -249,6 +266,8 @@ def command(
             launches_given=given["launches"] is not None,
             merge_variants=given["merge_variants"],
         )
+        if ranks:
+            describe_job(request.path, ranks)
     whose = f"rank {profile.rank}: " if profile.job.is_one_of_many else ""
     for one in (problem, *failures):
         if one is not None:
@@ -256,6 +275,16 @@ def command(
     if profile.job.is_one_of_many:
         return outcome.code  # launchers end all ranks of a job if one fails, and others may have what was asked for
     return outcome.code or next((one.exit_code for one in (problem, *failures) if one is not None), 0)
+
+
+def _request(
+    target: TargetProgram, profile: Profile, given: dict[str, Any], *, ranks: str | None, force: bool
+) -> ProfileRequest:
+    """What processes that the program starts are asked to record. Companion tools run in this process only."""
+    assert profile.path is not None
+    options = {**_options(given), "torch": False}
+    program = (target.target, *target.arguments)
+    return ProfileRequest(profile.path, options, program, ranks=ranks, size=profile.job.size, force=force)
 
 
 def _run_without(target: TargetProgram) -> int:
@@ -351,12 +380,16 @@ def _blocks(text: str) -> int | list[int]:
 
 
 def _run(
-    program: TargetProgram, profile: Profile, companions: Sequence[Companion], document_to: int | None
+    program: TargetProgram,
+    profile: Profile,
+    request: ProfileRequest,
+    companions: Sequence[Companion],
+    document_to: int | None,
 ) -> tuple[Outcome, WarplensError | None]:
     """Run the program inside the profile; return how it ended and what went wrong with the profile, if anything."""
     outcome = Outcome()
     try:
-        with profile, ExitStack() as stack:
+        with profile, followed_processes(request, profile), ExitStack() as stack:
             if profile.hang_watch is not None and document_to is not None:
                 profile.hang_watch.before_end = partial(_print_hangs, program, profile, document_to)
             for one in companions:

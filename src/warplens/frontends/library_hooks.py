@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from warplens.errors import WarplensError
-from warplens.session import Session
+
+if TYPE_CHECKING:
+    from warplens.session import Session
 
 Undo = list[Callable[[], None]]
 

@@ -1,6 +1,6 @@
 """Note each collective of torch.distributed: which one, when it began and ended, and whom the rank waited for.
 
-Calls from Python are noted. Those that C++ makes by itself, such as DistributedDataParallel's reducer, are not.
+Of those that C++ starts by itself, such as DistributedDataParallel's reducer, the end is not known.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 
 from warplens.driver.libcuda import driver
 from warplens.errors import WarplensError
+from warplens.frontends.collective_operators import watch_operators
 from warplens.frontends.import_hook import when_imported
 from warplens.frontends.library_hooks import remover
+from warplens.frontends.process_group import watch_membership
 from warplens.frontends.wrap import wrap
 from warplens.record.rank_notes import ALL, NONE
 from warplens.session import Session
@@ -77,6 +79,19 @@ class _Calls:
                     noted.returned = True
 
         return call
+
+    def from_cpp(self, name: str, given: Callable[[], tuple[Any, dict[str, Any]]]) -> OpenCall | None:
+        """Note the begin of a collective, unless a Python function calls it, which is noted instead."""
+        if getattr(self._inside, "on", False):
+            return None
+        try:
+            group, arguments = given()
+            known = {"group": group, **arguments}
+            if "root_rank" in arguments:
+                known["src"] = known["dst"] = self._distributed.get_process_group_ranks(group)[arguments["root_rank"]]
+            return self._begin(_Operation(name, {}), (), known)
+        except Exception:  # an unknown version of torch must not fail because of us
+            return None
 
     def _begin(self, operation: _Operation, arguments: tuple[Any, ...], named: dict[str, Any]) -> OpenCall | None:
         """Note the begin of a call. Whatever is wrong with it is for torch to say."""
@@ -155,6 +170,18 @@ def watch_collectives(session: Session) -> Callable[[], None]:
                         original = getattr(owner, name)
                         undo.append(wrap(owner, name, wrapper))
                         _let_dynamo_know(original, getattr(owner, name))
+
+        started = threading.Lock()
+
+        def follow_operators(*_: int) -> None:
+            with suppress(AttributeError):  # an old version of torch
+                if started.acquire(blocking=False):
+                    undo.append(watch_operators(calls.from_cpp))
+
+        if getattr(module, "is_initialized", bool)():
+            follow_operators()
+        else:
+            undo.append(watch_membership(follow_operators, lambda: None))
 
     undo.append(when_imported({"torch.distributed": follow}))
     return remover(undo)

@@ -50,6 +50,8 @@ class CollectedRun:
         self.seen: dict[str, int] = {}
         """Launches of each kernel, recorded or not."""
         self.notes: dict[str, list[str]] = {}
+        self.is_news: Callable[[str], bool] = lambda said: True
+        """Whether to print a note; of the ranks of a job, one does."""
         self.unmarked: list[UnmarkedKernel] = []
         """Kernels launched from C++ of which there is no PTX."""
         self.coverage = LineCoverage()
@@ -92,7 +94,9 @@ class CollectedRun:
         notes = self.notes.setdefault(kernel, [])
         if text not in notes:
             notes.append(text)
-            print(printable(f"warplens: {kernel}: {text}"), file=sys.stderr)
+            said = printable(f"warplens: {kernel}: {text}")
+            if self.is_news(said):
+                print(said, file=sys.stderr)
 
     def other_device(self, index: int, describe: Callable[[], Device]) -> Device | None:
         """The device of a launch if it is not the run's own; the first launch decides which that is."""

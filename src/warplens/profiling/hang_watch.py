@@ -22,7 +22,7 @@ from warplens.errors import WarplensError
 from warplens.launch.stream_heads import StreamHeads
 from warplens.launch.woven import WovenLaunch
 from warplens.profiling.hang_snapshot import hanging_launches, trace_of
-from warplens.profiling.signal_pipe import SignalPipe
+from warplens.profiling.signal_pipe import SignalPipe, die_by
 from warplens.record.capture import Launch
 from warplens.session import Session
 from warplens.text import printable
@@ -75,15 +75,25 @@ class HangWatch:
         self._signals = SignalPipe()
         self._thread = BackgroundThread(self._run, "warplens-hang-watch")
         self.before_end: Callable[[int, tuple[Hang, ...]], None] = lambda code, found: None
+        self.before_death: Callable[[], None] | None = None
+        """Called when a signal is about to end the program at once, as it does where no handler is installed. Without
+        it, the program ends as sys.exit does."""
         self.found: tuple[Hang, ...] = ()
         """The launches that were told of."""
 
     def start(self) -> None:
         """Call it in the main thread, so that signals are heard of."""
         self._signals.install()
-        if not self._session.whole_program:
+        if self.before_death is not None:
+            self._signals.put_off_death()
+        elif not self._session.whole_program:
             self._signals.end_on_sigterm()
         self._thread.start()
+
+    def join_job(self, rank: int) -> None:
+        """This process has become a rank of a job."""
+        with self._writing:
+            self._rank, self._in_job = rank, True
 
     def profile_ends(self) -> None:
         """The profile is about to wait for its launches, in which the program's signal handlers are gone."""
@@ -108,6 +118,10 @@ class HangWatch:
                 return
             if heard:
                 self._on_signal(heard[0])
+                if self.before_death is not None and self._signals.is_put_off(heard[0]):
+                    with suppress(Exception):
+                        self.before_death()
+                    die_by(heard[0])
             elif self._seconds is not None:
                 self.check()
 

@@ -28,10 +28,12 @@ class JobRank:
 
     rank: int = 0
     size: int = 1
+    by_program: bool = False
+    """Whether the program itself started the process: no launcher did, and `warplens run` runs in another one."""
 
     @property
     def is_one_of_many(self) -> bool:
-        return self.size > 1
+        return self.size > 1 or self.by_program
 
     @staticmethod
     def here(environment: Mapping[str, str] | None = None) -> JobRank:

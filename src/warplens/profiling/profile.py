@@ -28,6 +28,7 @@ from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
+from warplens.profiling.job_voice import JobVoice
 from warplens.profiling.live_view import LiveView
 from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
@@ -36,7 +37,7 @@ from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.record.capture import Capture, Launch
 from warplens.session import Session
 from warplens.session.collective_log import CollectiveLog
-from warplens.session.stack import check_free
+from warplens.session.stack import check_free, is_running
 from warplens.text import printable
 from warplens.trace.io import rank_part, save_rank
 from warplens.trace.model import Trace, empty_table
@@ -54,11 +55,12 @@ class Profile(Session):
         path: str | os.PathLike[str] | None = None,
         *,
         rank: int | None = None,
+        job: JobRank | None = None,
         whole_program: bool = False,
         counts_all: bool = False,
         **options: Any,
     ) -> None:
-        self.job = JobRank.here() if rank is None else JobRank(checked_rank(rank, "rank"))
+        self.job = job or (JobRank.here() if rank is None else JobRank(checked_rank(rank, "rank")))
         self.path = None if path is None else _trace_path(path, dataset=self.job.is_one_of_many)
         super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
         self.rank = self.job.rank
@@ -66,18 +68,21 @@ class Profile(Session):
         self._torch: TorchResult | None = None
         self._trace: Trace | None = None
         self._last_records: Trace | None = None
-        self._process = os.getpid()
         self.hang_watch: HangWatch | None = None
         """What looks for kernels that do not end, while the block runs."""
         self._rank_watch: RankWatch | None = None
         self.live: LiveView | None = None
         """With live=True, what shows the kernels while the block runs."""
+        self.left_out = False
+        """Whether this turned out to be a rank that is not to be recorded."""
 
     def reset(self) -> None:
         super().reset()
-        self._background = BackgroundDecoder(
-            self.run, self.options.trace_bytes, None if self.path is None else self.job.rank
-        )
+        self._decode_in_background()
+
+    def _decode_in_background(self) -> None:
+        rank = None if self.path is None else self.job.rank
+        self._background = BackgroundDecoder(self.run, self.options.trace_bytes, rank)
         self.buffers.idle = self._background.work
 
     @property
@@ -118,10 +123,8 @@ class Profile(Session):
     def __enter__(self) -> Profile:
         check_free()
         self.reset()
-        self._process = os.getpid()
         if self.job.is_one_of_many and self.enabled:
-            self.collectives = CollectiveLog()
-            self._rank_watch = RankWatch(self, self.rank, None if self.path is None else self._save_part)
+            self._prepare_rank()
         if self.options.torch and self.enabled:
             self._recorder = Recorder(self.options.torch)
             self._recorder.start()
@@ -136,6 +139,8 @@ class Profile(Session):
             self.hang_watch = HangWatch(
                 self, self.path, self.rank, save=self._save, in_job=self.job.is_one_of_many, leave=self._withdraw_live
             )
+            if self.job.by_program:
+                self.hang_watch.before_death = self.write_part
             self.hang_watch.start()
         if self._rank_watch is not None:
             self._rank_watch.start()
@@ -146,6 +151,39 @@ class Profile(Session):
             self.live = LiveView(self, path, self.job, "" if self.path is None else self.path.stem)
             self.live.start()
         return self
+
+    def _prepare_rank(self) -> None:
+        """Note what a rank of a job notes besides its launches."""
+        self.collectives = CollectiveLog()
+        self.run.is_news = JobVoice(self.path).is_first
+        self._rank_watch = RankWatch(self, self.rank, None if self.path is None else self._save_part)
+
+    def join_job(self, job: JobRank) -> None:
+        """Go on as a rank of a job, which this process has just joined."""
+        if not job.is_one_of_many or self.job.is_one_of_many or not self.enabled or self.has_trace:
+            return
+        if self.path is not None and self.path.is_file():
+            self.path.unlink(missing_ok=True)  # `warplens run` has asked whether to replace it
+        self.job, self.rank = job, job.rank
+        self._background.stop()
+        self._decode_in_background()  # what is encoded names the rank
+        self._prepare_rank()
+        if is_running(self):
+            self._stops.append(watch_collectives(self))
+        if self.hang_watch is not None:
+            self.hang_watch.join_job(self.rank)
+        assert self._rank_watch is not None
+        self._rank_watch.start()
+
+    def leave_out(self) -> None:
+        """Record nothing more and write nothing: this process is a rank that nobody asked for."""
+        self.left_out = True
+        self.pause()
+
+    def write_part(self) -> None:
+        """Write what a rank has recorded so far."""
+        if self._rank_watch is not None and self.path is not None:
+            self._rank_watch.write_part()
 
     def _start_front_ends(self) -> None:
         super()._start_front_ends()
@@ -168,11 +206,11 @@ class Profile(Session):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
-        watch = self.hang_watch if os.getpid() == self._process else None
+        watch = self.hang_watch if os.getpid() == self.process else None
         try:
             if watch is not None:
                 watch.profile_ends()
-            if self._rank_watch is not None and os.getpid() == self._process:
+            if self._rank_watch is not None and os.getpid() == self.process:
                 self._rank_watch.stop()
             self._end(error)
         finally:
@@ -181,7 +219,7 @@ class Profile(Session):
                 watch.stop()
 
     def _stop_live(self) -> None:
-        if self.live is not None and os.getpid() == self._process:
+        if self.live is not None and os.getpid() == self.process:
             self.live.stop()
 
     def _withdraw_live(self) -> None:
@@ -189,11 +227,11 @@ class Profile(Session):
             self.live.withdraw()
 
     def _end(self, error: BaseException | None) -> None:
-        if os.getpid() != self._process:
+        if os.getpid() != self.process:
             # What a forked child inherited is its parent's to collect and to write.
             self._recorder = None
         recorder = self._stop_torch()
-        if not self.enabled or os.getpid() != self._process:
+        if not self.enabled or self.left_out or os.getpid() != self.process:
             self._trace = Trace(empty_table())
             return
         try:
@@ -252,8 +290,9 @@ class Profile(Session):
             self._save(self._last_records, last_records_path(self.path))
         if problems and not launches:
             raise WarplensError("; ".join(problems))
+        whose = f"rank {self.rank}: " if self.job.is_one_of_many else ""
         for text in [*problems, *explain_losses(launches, self._trace)]:
-            _say(text)
+            _say(f"{whose}{text}")
         if self.user_mistake is not None:
             raise self.user_mistake
         self._refuse_empty_ranges(launches)
@@ -263,7 +302,7 @@ class Profile(Session):
             # A rank of a job may run other kernels than the others; an error would end the whole job.
             if self.whole_program or not self.job.is_one_of_many:
                 raise
-            _say(f"rank {self.rank}: {silence}")
+            _say(f"{whose}{silence}")
 
     def _save(self, trace: Trace, path: Path) -> None:
         """Write the trace; a rank of a job writes its own part of the job's folder."""
@@ -271,8 +310,11 @@ class Profile(Session):
             if not trace.meta.rank_notes:  # of a rank that hangs
                 trace.meta = replace(trace.meta, rank_notes=self._rank_notes())
             save_rank(trace, path, self.rank)
-        else:
-            trace.save(path, force=True)
+            return
+        if path == self.path and path.is_dir():
+            # Processes that the program started have written it, as the ranks of a job.
+            path = self.path = path.with_name(f"{path.stem}.main{path.suffix}")
+        trace.save(path, force=True)
 
     def _rank_notes(self, *, ended: bool = False) -> dict[str, Any]:
         watch = self._rank_watch

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+
+from warplens.forks import in_forked_children
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a program to end."""
@@ -22,6 +26,7 @@ class SignalPipe:
         self._before = -1
         self._changed: list[int] = []
         self._installed = False
+        self._stop_forking: Callable[[], None] = lambda: None
         for end in (self._reader, self._writer):
             os.set_blocking(end, False)
 
@@ -30,6 +35,13 @@ class SignalPipe:
         if threading.current_thread() is threading.main_thread():
             self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
             self._installed = True
+            self._stop_forking = in_forked_children(self._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        """A forked child's signals are not the parent's."""
+        signal.set_wakeup_fd(-1)
+        self._put_back()
+        self._installed = False
 
     def end_on_sigterm(self) -> None:
         """Let SIGTERM end the program as sys.exit does, so that it is heard of and the profile ends."""
@@ -37,16 +49,31 @@ class SignalPipe:
             signal.signal(signal.SIGTERM, _exit_on)
             self._changed.append(signal.SIGTERM)
 
+    def put_off_death(self) -> None:
+        """Only hear of signals that would end the program at once, until `die_by` lets them."""
+        for number in ENDING:
+            if self._installed and signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _only_heard)
+                self._changed.append(number)
+
+    def is_put_off(self, number: int) -> bool:
+        """Whether a signal has no effect but to be heard."""
+        return signal.getsignal(number) is _only_heard
+
     def remove(self) -> None:
         """Put back what was there before, unless somebody else has changed it since."""
         if self._installed and threading.current_thread() is threading.main_thread():
             found = signal.set_wakeup_fd(self._before)
             if found != self._writer:
                 signal.set_wakeup_fd(found)
-            for number in self._changed:
-                if signal.getsignal(number) is _exit_on:
-                    signal.signal(number, signal.SIG_DFL)
+            self._put_back()
+        self._stop_forking()
         self._installed = False
+
+    def _put_back(self) -> None:
+        for number in self._changed:
+            if signal.getsignal(number) in (_exit_on, _only_heard):
+                signal.signal(number, signal.SIG_DFL)
 
     def close(self) -> None:
         for end in (self._reader, self._writer):
@@ -72,3 +99,15 @@ class SignalPipe:
 def _exit_on(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
     raise SystemExit(128 + number)
+
+
+def _only_heard(number: int, frame: FrameType | None) -> None:
+    return
+
+
+def die_by(number: int) -> None:
+    """End the program by a signal, from any thread: only the main thread may ask Python to."""
+    handler = ctypes.CDLL(None).signal
+    handler.argtypes, handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    handler(number, None)  # SIG_DFL
+    os.kill(os.getpid(), number)

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import pickle
 import struct
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from warplens.errors import UsageError, WarplensError
 from warplens.native.driver_hooks import load_hooks
 from warplens.native.program_host import build_host, python_library
+from warplens.runner.profile_request import ProfileRequest
 
 REQUEST = "WARPLENS_HOST_REQUEST"
 """The environment variable that carries a `ProfileRequest` into the program."""
 _KEPT = ("LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
 _INTERPRETER = 3
 """PT_INTERP: the program is linked dynamically."""
-
-
-@dataclass(frozen=True)
-class ProfileRequest:
-    """What to record of a compiled program, and how to report it."""
-
-    path: Path
-    options: Mapping[str, Any]
-    program: tuple[str, ...]
-    json_output: int | None = None
-    """The file descriptor for the JSON document; None for a report in text."""
-    launches_given: bool = False
-    merge_variants: bool = False
 
 
 def is_compiled(target: str) -> bool:
@@ -67,7 +51,7 @@ def become(request: ProfileRequest) -> NoReturn:
         WARPLENS_HOST_PYTHON=str(python_library()),
         WARPLENS_HOST_PROGRAM=target,
     )
-    environment[REQUEST] = base64.b64encode(pickle.dumps(request)).decode()
+    environment[REQUEST] = request.to_text()
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(target, list(request.program), environment)
@@ -86,7 +70,4 @@ def _is_dynamic(target: str) -> bool:
 def received() -> ProfileRequest | None:
     """The request that was given to this process; the program does not see it."""
     text = os.environ.pop(REQUEST, None)
-    if text is None:
-        return None
-    request = pickle.loads(base64.b64decode(text))
-    return request if isinstance(request, ProfileRequest) else None
+    return None if text is None else ProfileRequest.from_text(text)

@@ -20,6 +20,7 @@ from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 from warplens.errors import WarplensError
+from warplens.forks import in_forked_children
 from warplens.text import printable
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
@@ -73,7 +74,7 @@ def execute(program: TargetProgram) -> Outcome:
     try:
         with _ending_on_signals():
             _run(program)
-            _join_threads()
+            join_threads()
     except BaseException as error:
         if os.getpid() != parent:
             # This is a forked child of the program: it ends as under Python, and the parent writes the trace.
@@ -134,7 +135,7 @@ def _compile(path: str) -> CodeType:
     return code
 
 
-def _join_threads() -> None:
+def join_threads() -> None:
     """Wait for the program's threads, as Python does at exit; kernels they launch belong to the trace."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -158,12 +159,18 @@ def _ending_on_signals() -> Iterator[None]:
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
             changed.append(number)
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         for number in changed:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
+
+    stop = in_forked_children(put_back)  # a signal ends them as it does under Python
+    try:
+        yield
+    finally:
+        stop()
+        put_back()
 
 
 def _outcome(error: BaseException) -> Outcome:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from warplens.driver import libcuda
 from warplens.errors import UsageError, WarplensError
+from warplens.forks import in_forked_children
 from warplens.launch.buffers import Buffers
 from warplens.launch.captured_graphs import CapturedCode
 from warplens.launch.collected_run import CollectedRun, PendingLaunch
@@ -53,11 +54,14 @@ class Session:
     def __init__(self, options: Options, *, whole_program: bool = False, counts_all: bool = False) -> None:
         self.options, self.whole_program, self.counts_all = options, whole_program, counts_all
         self._stops: list[Callable[[], None]] = []
+        self._stop_watching_forks: Callable[[], None] = lambda: None
         self._interrupted: Session | None = None
         self.reset()
 
     def reset(self) -> None:
         """Start with nothing collected: a decorated function enters the same profile many times."""
+        self.process = os.getpid()
+        """The process whose launches these are; a forked child inherits the session."""
         self.run = CollectedRun()
         if self.options.stalls and self.enabled:
             self.run.stalls = StallSampling(self.run.note)
@@ -206,6 +210,17 @@ class Session:
         """Count a launch whose variant is not known, and return whether to record it. Call it once per launch."""
         return self.variants.choose(self.variant(kernel, None, None)) is Choice.RECORD
 
+    def takes_on_host(self, variant: Variant) -> bool:
+        """Count a launch that the host runs itself, and return whether to record it. No cold launch of it is left out
+        at the end, so none is recorded beyond the quota."""
+        if variant.closed:
+            variant.launches += 1
+            return False
+        limit = self.options.launches
+        if self.variants.choose(variant) is not Choice.RECORD:
+            return False
+        return limit is None or variant.recorded <= limit
+
     def add(self, pending: PendingLaunch) -> None:
         """Keep a launch that is about to be made."""
         self.run.add(pending)
@@ -330,6 +345,7 @@ class Session:
             running._gave_way = True
             self._interrupted = running
         stack.push(self)
+        self._stop_watching_forks = in_forked_children(self._abandon)
         if self.run.stalls is not None:
             self.run.stalls.resume()
         try:
@@ -342,9 +358,15 @@ class Session:
         for start in list(stack.front_ends) if self.enabled else ():
             self.join(start)
 
+    def _abandon(self) -> None:
+        """Stop for good, in a forked child: its launches are not the parent's, and nobody would collect them."""
+        self._interrupted = None
+        self.pause()
+
     def pause(self) -> None:
         """Ignore the launches that follow until `resume`; keep what was collected."""
         stack.remove(self)
+        self._stop_watching_forks()
         while self._stops:
             self._stops.pop()()
         interrupted, self._interrupted = self._interrupted, None

@@ -11,7 +11,8 @@ from warplens.commands.shared.run_report import describe, document
 from warplens.driver.call_hooks import call_hooks
 from warplens.errors import WarplensError
 from warplens.profiling.profile import Profile
-from warplens.runner.compiled_program import ProfileRequest, received
+from warplens.runner.compiled_program import received
+from warplens.runner.profile_request import ProfileRequest
 from warplens.runner.program import Outcome, TargetProgram
 
 _running: list[tuple[ProfileRequest, Profile]] = []

@@ -45,17 +45,30 @@ def _watch_interpreter(running: Session) -> Callable[[], None]:
 
     def call(original: Callable[..., Any], executor: Any, *arguments: Any, **options: Any) -> Any:
         name = getattr(executor.fn, "__name__", "kernel")
-        launch = interpret.Interpreted(name)
-        with interpret.recording(launch):
-            result = original(executor, *arguments, **options)
-        running.saw(name)
+        variant = running.variant(name, (executor.fn, _constants(executor, arguments, options)), _fixed(executor.grid))
         if running.options.marks:
             running.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
-        if launch.events and running.options.wants_kernel(name):
+        if not running.takes_on_host(variant):
+            return original(executor, *arguments, **options)
+        launch = interpret.Interpreted(name, variant)
+        with interpret.recording(launch):
+            result = original(executor, *arguments, **options)
+        if launch.events:
             running.add(launch)
         return result
 
     return wrap(GridExecutor, "__call__", call)
+
+
+def _constants(executor: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """The compile-time constants of an interpreted launch, for which a GPU would run other code."""
+    given = {**dict(zip(executor.arg_names, arguments, strict=False)), **options}
+    return repr([(name, given.get(name)) for name in executor.constexprs])
+
+
+def _fixed(grid: Any) -> Any:
+    """A grid, where it is known before the launch."""
+    return None if callable(grid) else repr(grid)
 
 
 def recipe(options: Options) -> Recipe:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from warplens.launch.variant import Variant
 from warplens.record.capture import Launch
 from warplens.record.layout import Kind, linear_block, track_stride
 from warplens.record.track_writer import TrackWriter
@@ -20,8 +21,8 @@ _Event = tuple[Kind, int, int, int, Any]
 class Interpreted:
     """One interpreted launch: what each program marked, in order."""
 
-    def __init__(self, kernel: str) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: str, variant: Variant | None = None) -> None:
+        self.kernel, self.variant = kernel, variant
         self.grid = (1, 1, 1)
         self.regions: dict[str, int] = {}
         self.events: dict[int, list[_Event]] = {}

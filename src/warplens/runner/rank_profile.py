@@ -1,0 +1,89 @@
+"""The profile of a process that a program under `warplens run` started and that joined the process group of a job."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from contextlib import suppress
+from multiprocessing.util import Finalize
+from pathlib import Path
+
+from warplens.errors import WarplensError
+from warplens.profiling.job_ranks import JobRank, wants_rank
+from warplens.profiling.profile import Profile
+from warplens.runner.profile_request import ProfileRequest
+from warplens.runner.program import join_threads
+from warplens.session import stack
+from warplens.text import printable
+from warplens.trace.rank_folder import claim_rank
+
+_LAST = -1000
+"""The exit priority of the profile's end in a child of multiprocessing, which ends without atexit: after all others."""
+_running: list[Profile] = []
+
+
+def begin(request: ProfileRequest, rank: int, size: int) -> None:
+    """Record this process from now on. What goes wrong with that is not the program's."""
+    try:
+        _begin(request, JobRank(rank, size, by_program=True))
+    except Exception as error:
+        say(f"rank {rank} is not recorded: {str(error) or repr(error)}")
+
+
+def _begin(request: ProfileRequest, job: JobRank) -> None:
+    if stack.active() is not None or not _concerns(request, job):
+        return  # it is recorded already, by a profile of its own
+    if request.path.is_file():
+        request.path.unlink(missing_ok=True)  # who may replace it has asked
+    claim = claim_rank(request.path, job.rank, force=request.force)
+    if claim is None:
+        say(f"rank {job.rank} is recorded in another process, so process {os.getpid()} is not")
+        return
+    profile = Profile(request.path, job=job, whole_program=True, **request.options)
+    profile.__enter__()
+    _running[:] = [profile]
+    Finalize(None, finish, (claim, os.getpid()), exitpriority=_LAST)
+    # Writing the part takes threads, which Python no longer starts when it gets to atexit.
+    at_exit = getattr(threading, "_register_atexit", atexit.register)
+    at_exit(_finish_after_threads, claim, os.getpid())
+
+
+def _concerns(request: ProfileRequest, job: JobRank) -> bool:
+    """Whether the process is a rank of the job that is recorded. What a rank of the launcher starts may have a group of
+    its own; what a node's only process starts are the ranks of a larger job."""
+    if request.size > 1 and job.size <= request.size:
+        return False
+    return request.ranks is None or wants_rank(request.ranks, job)
+
+
+def leaving() -> None:
+    """Write what there is: a process whose job is over may be ended in any way."""
+    for profile in _running:
+        if profile.process == os.getpid():
+            profile.write_part()
+
+
+def _finish_after_threads(claim: Path, process: int) -> None:
+    join_threads()
+    finish(claim, process)
+
+
+def finish(claim: Path, process: int) -> None:
+    """End the profile and write the rank's part."""
+    if os.getpid() != process or not _running:
+        return
+    profile = _running.pop()
+    try:
+        profile.__exit__(None, None, None)
+    except Exception as error:
+        if not isinstance(error, WarplensError) or profile.run.is_news(str(error)):
+            say(f"rank {profile.rank}: {error}")
+    with suppress(OSError):
+        claim.unlink()
+
+
+def say(text: str) -> None:
+    with suppress(OSError, ValueError):
+        print(printable(f"warplens: {text}"), file=sys.stderr, flush=True)
