@@ -157,6 +157,13 @@ def test_intervals_that_no_line_meets_are_missed_least() -> None:
         (b"[]", "traceEvents: is missing"),
         (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "name": "x"}]}', "cannot be read"),
         (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "name": "x", "args": [1]}]}', "cannot be read"),
+        (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": 1e999999999, "name": "x"}]}', "cannot be read"),
+        (b'{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": "9e9999999", "name": "x"}]}', "cannot be read"),
+        (
+            b'{"traceEvents": [{"ph": "s", "pid": 1, "tid": 1, "ts": 1, "cat": "fwdbwd", "id": 1e9999999}]}',
+            "cannot be read",
+        ),
+        (b'{"traceEvents": [], "other": 1e9999999999999999999}', "no GPU kernel"),
         (gzip.compress(b'{"traceEvents": []}', mtime=0), "no GPU kernel"),
         (b"\x1f\x8b\x00", "not readable JSON"),
     ],

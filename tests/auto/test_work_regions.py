@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warplens.auto.ptx.ptx_marker import mark_ptx
 from warplens.auto.rules import Auto
+from warplens.ptx.tree import parse
 
 HEAD = """.version 8.0
 .target sm_90
@@ -58,3 +59,13 @@ def test_a_polling_loop_is_one_wait_where_other_code_skips_it() -> None:
         "  setp.ne.u32 %p1, %r1, 0;\n  @%p1 bra $D;\n  nanosleep.u32 20;\n  bra.uni $L;\n$D:\n"
     )
     assert sites(body) == [("spin wait", "waits")]
+
+
+def test_code_whose_only_return_is_in_the_scope_of_a_call_is_marked() -> None:
+    text = (
+        ".version 8.0\n.target sm_90\n.address_size 64\n.func f()\n{\n\tret;\n}\n"
+        ".visible .entry k()\n{\n\t{\n\tcall.uni f, ();\n\tret;\n\t}\n\t{\n\tcall.uni f, ();\n\tret;\n\t}\n}\n"
+    )
+    marked = mark_ptx(text, Auto.of("all")).text
+    parse(marked)
+    assert [marked.count(f"// @warplens {kind} ") for kind in "BE"] == [1, 1]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.growth import growth
 from warplens.errors import WarplensError
 from warplens.ptx import tree
+from warplens.ptx.source_lines import SourceLines
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ptx"
 SAMPLES = sorted(GOLDEN.glob("*.ptx"))
@@ -204,3 +205,8 @@ def test_time_to_parse_grows_with_the_lines_and_no_faster() -> None:
     assert tree.parse(long(20_000)).text() == long(20_000)
     # Four times the lines: 16 times the time were it square.
     assert growth(tree.parse, long(5_000), long(20_000)) < 8
+
+
+def test_a_zero_byte_in_the_name_of_a_source_file_does_no_harm() -> None:
+    files = tree.parse('.version 8.0\n.target sm_90\n.file 1 "a\0b.py"\n').files
+    assert SourceLines(files).of("1 7 0") == ("a\0b.py", 7)

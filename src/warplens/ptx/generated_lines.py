@@ -31,7 +31,7 @@ def _origins(path: str) -> list[tuple[int, str, int]]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
-    except OSError:
+    except (OSError, ValueError):  # the name comes from PTX and may hold a zero byte
         return []
     found: list[tuple[int, str, int]] = []
     inside = False

@@ -112,8 +112,7 @@ def read_torch(path: str | os.PathLike[str]) -> TorchTrace:
     try:
         raw = source.read_bytes()
         text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        # Decimal keeps the nanoseconds: a double is too short for microseconds since the epoch with decimals.
-        document = json.loads(text, parse_float=Decimal, strict=False)
+        document = json.loads(text, parse_float=_number, strict=False)
     except (ValueError, EOFError, OSError, RecursionError, zlib.error) as error:
         raise CaptureError(source, "file", f"is not readable JSON ({str(error)[:120]})", _REEXPORT) from None
     events = document.get("traceEvents") if isinstance(document, dict) else None
@@ -175,14 +174,24 @@ def _memory(args: Mapping[str, Any], place: Thread, time: int) -> MemoryEvent:
     return MemoryEvent(place, time, device, *sizes)
 
 
-def _ns(microseconds: Decimal | int | str) -> int:
-    found = round(Decimal(microseconds) * 1000)
-    if abs(found) > _LATEST_NS:
-        raise ValueError(f"a time of {Decimal(microseconds):.3e} microseconds")
-    return found
+def _number(text: str) -> Decimal | float:
+    """Parse a number with a point or an exponent.
+
+    A Decimal keeps the nanoseconds: a double is too short for microseconds since the epoch with decimals. A number that
+    no time can be stays a double: a Decimal with an exponent of 999,999,999 becomes an integer of as many digits.
+    """
+    number = float(text)
+    return Decimal(text) if 1e-9 < abs(number) < _LATEST_NS else number
 
 
-def _time(base: int, microseconds: Decimal | int | str) -> int:
+def _ns(microseconds: Decimal | float | str) -> int:
+    exact = Decimal(microseconds)
+    if not abs(exact) * 1000 <= _LATEST_NS:
+        raise ValueError(f"a time of {exact:.3e} microseconds")
+    return round(exact * 1000)
+
+
+def _time(base: int, microseconds: Decimal | float | str) -> int:
     found = base + _ns(microseconds)
     if not 0 <= found <= _LATEST_NS:
         raise ValueError(f"a time of {found} ns since 1970")

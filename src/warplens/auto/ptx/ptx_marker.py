@@ -223,8 +223,10 @@ class _Writer:
                 parts = parts[len(before) :]
             if before:
                 edits.after(*_place(code.units[gap - 1]), _raw(before))
-            if parts:
+            if parts and gap < len(code.units):
                 edits.before(*_place(code.units[gap]), _raw(parts))
+            elif parts:  # a function that ends without a return
+                edits.after(*_place(code.units[-1]), _raw(parts))
             code.marks[gap] = [*_marks(before), *(by_hand or ()), *_marks(parts)]
         edits.apply()
 
