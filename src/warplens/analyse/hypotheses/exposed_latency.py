@@ -27,6 +27,8 @@ _BUSY, _IDLE = 0.6, 0.5
 """Shares of the memory's peak: from the first on throughput is the limit, below the second latency is."""
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
+_IMPOSSIBLE = 1.05
+"""More than this share of the listed peak is not moved by the memory."""
 _MOSTLY = 0.5
 _FEW = 0.5
 """Below this share of the bytes that keep the memory busy, most of the memory is idle."""
@@ -106,12 +108,12 @@ def _without_marks(e: Evidence) -> Finding:
         return _shallow(e, sides)
     if sides is not None and sides.consumer_wait <= max(sides.producer_wait, _LEAST):
         return e.refuted(CAUSE, f"consumers wait {percent(sides.consumer_wait)} of their time for producers")
-    reached, awaited = e.memory_reached, sum(share for name, share in e.fetching.items() if name in e.waiting)
-    if reached is not None and reached >= _BUSY:
-        return e.refuted(CAUSE, f"the code requests {percent(reached)} of what the memory can move")
+    reached, awaited = e.memory_at_most, sum(share for name, share in e.fetching.items() if name in e.waiting)
+    seen = exposure(e)
+    if _is_busy(e, seen):
+        return e.refuted(CAUSE, f"the code requests {percent(e.memory_at_least)} of what the memory can move")
     if reached is not None and sides is None and awaited >= _MOSTLY and reached < _IDLE:
         return _idle_memory(e, reached, awaited)
-    seen = exposure(e)
     unknown = reached is None and seen.in_flight is None and e.ncu is None
     if unknown and sides is None and awaited >= _MOSTLY and (seen.saturates or e.sampled):
         return _unknown_bytes(e, seen, awaited)
@@ -134,6 +136,15 @@ def _without_marks(e: Evidence) -> Finding:
     if e.sampled and seen.in_flight is None:
         return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
     return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < _FEW * seen.needed else MEDIUM)
+
+
+def _is_busy(e: Evidence, seen: Exposure) -> bool:
+    """Whether the memory is busy with what the code requests. More than it can move comes from a cache; then only what
+    is in flight says whether latency is the limit."""
+    if e.memory_at_least < _BUSY:
+        return False
+    few = seen.in_flight is not None and seen.in_flight < _FEW * seen.needed
+    return e.memory_at_least <= _IMPOSSIBLE or not few
 
 
 def _unknown_bytes(e: Evidence, seen: Exposure, awaited: float) -> Finding:
