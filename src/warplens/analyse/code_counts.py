@@ -100,6 +100,13 @@ class CodeCounts:
         return bool(self.loads or self.copies or self.atomics or self.waits)
 
     @property
+    def only_computes(self) -> bool:
+        """Whether its instructions take about as long as they do elsewhere: it accesses nothing outside the SM, waits
+        for no other warp, uses no matrix units, and has no loop of unknown length."""
+        held = self.loads + self.copies + self.atomics + self.waits + self.polls + self.barriers + self.local
+        return not (held or self.matrix or self.loops)
+
+    @property
     def moves_memory(self) -> bool:
         """Whether much of it loads or stores, and nothing multiplies matrices."""
         moved = self.loads + self.stores + self.copies + self.atomics

@@ -39,6 +39,10 @@ _CACHE_OVER_MEMORY = 1.4
 """How much faster than the memory the L2 cache is."""
 _MOSTLY_MEMORY = 0.6
 _UNKNOWN_ROOF = 0.75
+_SCHEDULERS = 4
+_CYCLES, _SHARED_CYCLES = 10, 40
+"""What an instruction of a warp takes at most where nothing holds it up, and an access to shared memory."""
+_MOSTLY_WAITS = 0.4
 
 
 class Evidence(VariantVerdicts):
@@ -167,6 +171,24 @@ class Evidence(VariantVerdicts):
             if self.kinds[region] is Purpose.MEMORY
             or (self.kinds[region] is Purpose.WAIT and self.wait_class(region) is WaitClass.DATA)
         }
+
+    @cached_property
+    def awaiting(self) -> dict[str, float]:
+        """The share of warp time that regions wait for what the region before them loads: those that load nothing
+        themselves and take far longer than their instructions do. A load ends when it is issued; its data is waited
+        for where it is used."""
+        shapes = {one.region: one.p50 for one in self.of(MODES).regions}
+        each = max(_CYCLES, self.warps.per_sm / _SCHEDULERS)
+        found = {}
+        for loaded, users in self.followers.items():
+            for region in users if loaded in self.code and self.code[loaded].loads else ():
+                one = self.code.get(region)
+                if one is None or not one.only_computes or region not in shapes or self.kinds[region] is Purpose.WAIT:
+                    continue
+                needed = each * one.instructions + _SHARED_CYCLES * one.shared * one.mean_ways
+                if needed < _MOSTLY_WAITS * shapes[region]:
+                    found[region] = (1 - needed / shapes[region]) * self.shares.get(region, 0.0)
+        return found
 
     @property
     def mostly_unmarked(self) -> bool:
