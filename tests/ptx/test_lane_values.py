@@ -30,13 +30,13 @@ def test_instructions_that_no_address_depends_on_are_not_followed(monkeypatch: p
     at = text.index("\t// @warplens")
     (function,) = parse(text[:at] + load + text[at:]).entries
     followed: list[Instruction] = []
-    result = LaneValues._result
+    result = LaneValues.result
 
     def counted(values: LaneValues, instruction: Instruction) -> object:
         followed.append(instruction)
         return result(values, instruction)
 
-    monkeypatch.setattr(LaneValues, "_result", counted)
+    monkeypatch.setattr(LaneValues, "result", counted)
     values = LaneValues(function, ["[%rd1]"])
     assert values.address("[%rd1]").uniform
     assert {one.opcode for one in followed} == {"add"}

@@ -38,10 +38,13 @@ def test_the_code_of_each_region_is_counted() -> None:
     woven = weave(_TEXT, buffer=SymbolBuffer())
     code = {woven.regions.get(int(number or 0), ""): counts for number, counts in woven.code["k"].items()}
     assert code == {
-        "load": {"instructions": 2, "loads": 2, "load_bytes": 8, "load_waste": 8.0, "moved_bytes": 256},
+        "load": {
+            **{"instructions": 2, "loads": 2, "load_bytes": 8, "load_waste": 8.0},
+            **{"moved_bytes": 256, "wasted_bytes": 768, "fetch_bytes": 1024},
+        },
         "sync": {"instructions": 1, "barriers": 1},
         "add": {"instructions": 1, "atomics": 1},
-        "": {"instructions": 6, "store_waste": 8.0, "stores": 1, "moved_bytes": 128},
+        "": {"instructions": 6, "store_waste": 8.0, "stores": 1, "moved_bytes": 128, "wasted_bytes": 896},
     }
     assert Woven.restore(woven.text, woven.describe()).code == woven.code
     assert weave(woven.text).code == woven.code, "a woven text says it again"

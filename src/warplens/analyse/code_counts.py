@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warplens.record.capture import CODE
 from warplens.trace.model import Trace
@@ -14,11 +14,13 @@ _BESIDE_A_BARRIER, _BESIDE_A_POLL = 4, 40
 """Instructions that a region which only waits may have for each wait."""
 LANES = 32
 _SECTOR, _WORD = 32, 4
+_BY = "moved_by_"
 
 
 @dataclass(frozen=True)
 class CodeCounts:
-    """Instructions of one region, each counted once however often it runs.
+    """What one instance of a region runs in each of its warps, on the longest path through its code. Loops of known
+    length count as often as they run; others count once.
 
     `load_waste` is the bytes of the sectors that the worst load touches over the bytes that its lanes use: 1 where
     neighbours access neighbours. `ways` is how many lanes of the worst access share a bank of shared memory. Both are 0
@@ -26,9 +28,16 @@ class CodeCounts:
     counts accesses whose addresses depend on loaded values. `matrix_flops` are operations of matrix products per
     warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
     indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
-    waits for an mbarrier or for asynchronous copies. `moved_bytes` are the bytes that a warp loads, stores and copies
-    to or from global memory in one instance; `repeats` says that some of them are in a loop inside the region, `loops`
-    that any access, barrier or atomic is.
+    waits for an mbarrier or for asynchronous copies. `repeats` says that some bytes are moved in a loop of unknown
+    length, `loops` that any access, barrier or atomic is in one.
+
+    `moved_bytes` are the bytes that a warp asks global memory for or stores, each byte once, and `wasted_bytes` those
+    that the sectors of its accesses have beside them. `block_bytes` are those that some threads of the block move for
+    all of it, as with a bulk copy that one thread starts. `moved_by` says of bytes that several blocks read alike on
+    which axes of the block's index they depend. `gathered_bytes` are read at addresses that were loaded, and may be
+    anywhere, also in a cache. `unknown_bytes` counts copies of unknown size. `fetch_bytes` are those that a warp has in
+    flight if it starts all loads that do not need each other's results, whole sectors; `load_levels` is how many loads
+    need the result of the one before.
     """
 
     instructions: float = 0
@@ -53,10 +62,22 @@ class CodeCounts:
     moved_bytes: float = 0
     repeats: float = 0
     loops: float = 0
+    wasted_bytes: float = 0
+    block_bytes: float = 0
+    gathered_bytes: float = 0
+    unknown_bytes: float = 0
+    fetch_bytes: float = 0
+    load_levels: float = 1
+    moved_by: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, counts: Mapping[str, float]) -> CodeCounts:
-        return cls(**{name: counts[name] for name in cls.__dataclass_fields__ if name in counts})
+    def of(cls, counts: Mapping[str, float], row: int = 0) -> CodeCounts:
+        """The counts of a launch whose blocks have rows of so many threads."""
+        mine = f"@{row}"
+        own = {name: one for name, one in counts.items() if "@" not in name}
+        own |= {name.removesuffix(mine): one for name, one in counts.items() if name.endswith(mine)}
+        shared = {name.removeprefix(_BY): one for name, one in own.items() if name.startswith(_BY)}
+        return cls(**{name: own[name] for name in cls.__dataclass_fields__ if name in own}, moved_by=shared)
 
     @property
     def mean_ways(self) -> float:
@@ -79,6 +100,13 @@ class CodeCounts:
         return bool(self.loads or self.copies or self.atomics or self.waits)
 
     @property
+    def only_computes(self) -> bool:
+        """Whether its instructions take about as long as they do elsewhere: it accesses nothing outside the SM, waits
+        for no other warp, uses no matrix units, and has no loop of unknown length."""
+        held = self.loads + self.copies + self.atomics + self.waits + self.polls + self.barriers + self.local
+        return not (held or self.matrix or self.loops)
+
+    @property
     def moves_memory(self) -> bool:
         """Whether much of it loads or stores, and nothing multiplies matrices."""
         moved = self.loads + self.stores + self.copies + self.atomics
@@ -88,13 +116,15 @@ class CodeCounts:
     def fetched_bytes(self) -> float:
         """Bytes that a warp has in flight if it issues all loads of the region before it uses the first: whole sectors
         where lanes are apart."""
+        if self.fetch_bytes:
+            return self.fetch_bytes
         return LANES * (self.load_bytes * max(self.load_waste, 1.0) + (_SECTOR - _WORD) * self.scattered)
 
 
 def code_of(launches: list[LaunchInfo]) -> dict[str, CodeCounts]:
     """The code of the regions of one kernel variant; `""` stands for what is outside all regions."""
-    counts: Mapping[str, Mapping[str, float]] = next((info.extra[CODE] for info in launches if CODE in info.extra), {})
-    return {region: CodeCounts.of(one) for region, one in counts.items()}
+    info = next((info for info in launches if CODE in info.extra), None)
+    return {} if info is None else {name: CodeCounts.of(one, info.block[0]) for name, one in info.extra[CODE].items()}
 
 
 def merged_code(trace: Trace) -> dict[str, CodeCounts]:
@@ -103,5 +133,5 @@ def merged_code(trace: Trace) -> dict[str, CodeCounts]:
     for info in trace.meta.launches:
         for region, counts in info.extra.get(CODE, {}).items():
             if region not in out:
-                out[region] = CodeCounts.of(counts)
+                out[region] = CodeCounts.of(counts, info.block[0])
     return out

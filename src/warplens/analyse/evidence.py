@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -38,6 +39,10 @@ _CACHE_OVER_MEMORY = 1.4
 """How much faster than the memory the L2 cache is."""
 _MOSTLY_MEMORY = 0.6
 _UNKNOWN_ROOF = 0.75
+_SCHEDULERS = 4
+_CYCLES, _SHARED_CYCLES = 10, 40
+"""What an instruction of a warp takes at most where nothing holds it up, and an access to shared memory."""
+_MOSTLY_WAITS = 0.4
 
 
 class Evidence(VariantVerdicts):
@@ -167,6 +172,24 @@ class Evidence(VariantVerdicts):
             or (self.kinds[region] is Purpose.WAIT and self.wait_class(region) is WaitClass.DATA)
         }
 
+    @cached_property
+    def awaiting(self) -> dict[str, float]:
+        """The share of warp time that regions wait for what the region before them loads: those that load nothing
+        themselves and take far longer than their instructions do. A load ends when it is issued; its data is waited
+        for where it is used."""
+        shapes = {one.region: one.p50 for one in self.of(MODES).regions}
+        each = max(_CYCLES, self.warps.per_sm / _SCHEDULERS)
+        found = {}
+        for loaded, users in self.followers.items():
+            for region in users if loaded in self.code and self.code[loaded].loads else ():
+                one = self.code.get(region)
+                if one is None or not one.only_computes or region not in shapes or self.kinds[region] is Purpose.WAIT:
+                    continue
+                needed = each * one.instructions + _SHARED_CYCLES * one.shared * one.mean_ways
+                if needed < _MOSTLY_WAITS * shapes[region]:
+                    found[region] = (1 - needed / shapes[region]) * self.shares.get(region, 0.0)
+        return found
+
     @property
     def mostly_unmarked(self) -> bool:
         """Whether so much is not marked that what runs beside a region is not known."""
@@ -239,22 +262,64 @@ class Evidence(VariantVerdicts):
 
     @cached_property
     def memory_reached(self) -> float | None:
-        """The share of the memory's peak that the kernel requests without marks: the bytes in the PTX of each region,
-        once per instance. None where that is not known, as with loops inside a region."""
-        peak, moved = (
-            find_peak(device_of(self.trace)),
-            {name: one for name, one in self.code.items() if one.moved_bytes},
-        )
-        if peak is None or not moved or any(one.repeats for one in moved.values()):
+        """The share of the memory's peak that the kernel asks for without marks: the bytes in the PTX of each region,
+        once per instance. None where that is not known, as with loops of unknown length inside a region."""
+        return None if self._bytes_unknown else self._share_of_peak(lambda one: one.moved_bytes, block=True)
+
+    @cached_property
+    def memory_at_most(self) -> float | None:
+        """The same, with all bytes of the sectors that are touched: the memory moves no more than that."""
+        unknown = self._bytes_unknown
+        return None if unknown else self._share_of_peak(lambda one: one.moved_bytes + one.wasted_bytes, block=True)
+
+    @cached_property
+    def memory_at_least(self) -> float:
+        """The share of the memory's peak that the kernel surely moves: what blocks read alike counts once, what may be
+        in a cache not at all, as tiles of matrix products, and what is gathered. 0 where nothing is known."""
+        if any(one.matrix for one in self.code.values()):
+            return 0.0
+        sizes = dict(zip("xyz", self.infos[0].grid, strict=True)) if self.infos else {}
+
+        def own(one: CodeCounts) -> float:
+            again = sum(
+                moved * (1 - 1 / math.prod(size for axis, size in sizes.items() if axis not in axes))
+                for axes, moved in one.moved_by.items()
+            )
+            return one.moved_bytes - one.gathered_bytes - again
+
+        return self._share_of_peak(own, block=True) or 0.0
+
+    @property
+    def _bytes_unknown(self) -> bool:
+        return any(one.unknown_bytes or one.repeats for one in self.code.values())
+
+    def _share_of_peak(self, amount: Callable[[CodeCounts], float], *, block: bool) -> float | None:
+        peak = find_peak(device_of(self.trace))
+        if peak is None or not any(one.moved_bytes or one.block_bytes for one in self.code.values()):
             return None
-        moved_bytes = self._per_launch({name: one.moved_bytes for name, one in moved.items()})
-        return moved_bytes / self._plain_ns / peak.bandwidth
+        moved = self._per_launch({name: amount(one) for name, one in self.code.items()})
+        if block:
+            by_block = {name: one.block_bytes / self._warps_in(name) for name, one in self.code.items()}
+            moved += self._per_launch({name: one for name, one in by_block.items() if one})
+        return moved / self._plain_ns / peak.bandwidth
+
+    def _warps_in(self, region: str) -> float:
+        """How many warps of a block run a region, in the blocks in which any does."""
+        lives, cells = self.lives, self.lives.cells
+        tracks = np.flatnonzero(lives.tracks_of(self.label))
+        if region in lives.regions:
+            here = (cells.region == lives.regions.index(region)) & lives.tracks_of(self.label)[cells.track]
+            tracks = np.unique(cells.track[here])
+        return max(len(tracks) / max(len(np.unique(lives.block[tracks])), 1), 1.0)
 
     @cached_property
     def most_gain(self) -> float:
         """The largest gain that leaves time to move what the code requests, through a cache that is not much faster
-        than the memory. Code that requests much more may get it from the cache of its SM."""
-        return 1 - min(self.memory_reached or 0.0, _MOSTLY_MEMORY) / _CACHE_OVER_MEMORY
+        than the memory. Code that requests much more may get it from the cache of its SM, and so may what all blocks
+        read alike."""
+        alike = self._share_of_peak(lambda one: one.moved_by.get("", 0.0), block=False) or 0.0
+        moved = max((self.memory_reached or 0.0) - alike, 0.0)
+        return 1 - min(moved, _MOSTLY_MEMORY) / _CACHE_OVER_MEMORY
 
     @property
     def surely_gained(self) -> float:

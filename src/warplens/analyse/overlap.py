@@ -43,8 +43,8 @@ class Overlap:
     """`together[i][j]` is the share of SM time in which regions i and j were both active; the diagonal is `active`.
 
     The other values are shares of SM time too: `waiting` with every marked warp of the SM waiting, `memory_exposed`
-    with memory regions active but no work, `work_exposed` with work but no memory regions. `hidden` is the share of
-    the memory regions' time that work overlaps.
+    with memory regions active but no work, `work_exposed` with work but no memory regions, `both` with both.
+    `hidden` is the share of the memory regions' time that work overlaps.
     """
 
     regions: tuple[RegionOverlap, ...]
@@ -53,6 +53,7 @@ class Overlap:
     memory_exposed: float
     work_exposed: float
     hidden: float
+    both: float
     pipeline: Pipeline | None
 
     def __getitem__(self, region: str) -> RegionOverlap:
@@ -196,6 +197,7 @@ def _answer(
         memory_exposed=float(lasted[memory & ~work].sum() / sm_cycles),
         work_exposed=float(lasted[work & ~memory].sum() / sm_cycles),
         hidden=float(lasted[memory & work].sum() / moving) if moving else 0.0,
+        both=float(lasted[memory & work].sum() / sm_cycles),
         pipeline=pipeline,
     )
 

@@ -65,8 +65,10 @@ def _space(instruction: Instruction) -> str:
     return next((space for space in spaces if space in _SPACES), "")
 
 
-def lane_access(instruction: Instruction, values: LaneValues) -> LaneAccess | None:
-    """The access of a plain load or store; None for other instructions."""
+def lane_access(
+    instruction: Instruction, values: LaneValues, active: Sequence[int] = range(LANES)
+) -> LaneAccess | None:
+    """The access of a plain load or store by the lanes that are `active`; None for other instructions."""
     operand = accessed_address(instruction)
     if not operand:
         return None
@@ -74,11 +76,15 @@ def lane_access(instruction: Instruction, values: LaneValues) -> LaneAccess | No
     address = values.address(operand)
     if address.lanes is None:
         return LaneAccess(space, is_load, width)
+    chosen = list(active)
+    lanes, rows = (
+        (address.lanes, address.rows) if len(chosen) == LANES else (address.lanes[chosen], address.rows[chosen])
+    )
     if space == "shared":
         # Rows that are a run-time amount apart may or may not share a bank.
-        at = address.lanes - int(address.lanes.min())
-        return LaneAccess(space, is_load, width, ways=0 if address.rows.any() else _ways(at.tobytes(), width))
-    return _global(space, is_load, width, address.rows.tobytes(), address.lanes.tobytes())
+        at = lanes - int(lanes.min())
+        return LaneAccess(space, is_load, width, ways=0 if rows.any() else _ways(at.tobytes(), width))
+    return _global(space, is_load, width, rows.tobytes(), lanes.tobytes())
 
 
 @lru_cache(4096)
@@ -133,7 +139,7 @@ def _ways(lanes: bytes, width: int) -> int:
     at = np.frombuffer(lanes, np.int64)
     part = max(LANES * WORD // max(width, WORD), 1)
     most = 1
-    for first in range(0, LANES, part):
+    for first in range(0, len(at), part):
         words = np.unique((at[first : first + part, None] + np.arange(0, max(width, WORD), WORD)[None, :]) // WORD)
         most = max(most, int(np.bincount(words % BANKS).max()))
     return most

@@ -31,6 +31,25 @@ _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?")
 _UNIFORM = re.compile(r"%(?:ctaid|nctaid|ntid|nwarpid|warpid|clusterid|cluster_|gridid|smid|nsmid|dynamic_smem)")
 
 
+@dataclass(frozen=True)
+class WarpPlace:
+    """Which warp of a block is followed: its number, and how many threads a row of the block has, None for a block of
+    one row."""
+
+    warp: int = 0
+    width: int | None = None
+
+    def thread(self, axis: str) -> Lanes:
+        """The thread index of each lane along x, y or z."""
+        number = LANES * self.warp + np.arange(LANES)
+        if self.width is None:
+            return number if axis == "x" else _ZERO
+        return number % self.width if axis == "x" else number // self.width if axis == "y" else _ZERO
+
+
+FIRST_WARP = WarpPlace()
+
+
 @dataclass(frozen=True, eq=False)
 class LaneValue:
     """`lanes` is what each lane has: exactly, or on top of an unknown value that all lanes share (not `exact`).
@@ -66,6 +85,13 @@ class LaneValue:
         if self.lanes is None or other.lanes is None:
             return True
         return bool((self.lanes == other.lanes).all() and (self.rows == other.rows).all())
+
+
+COMPARISONS: dict[str, Callable[..., Lanes]] = {
+    **{"lt": np.less, "lo": np.less, "le": np.less_equal, "ls": np.less_equal, "eq": np.equal, "ne": np.not_equal},
+    **{"gt": np.greater, "hi": np.greater, "ge": np.greater_equal, "hs": np.greater_equal},
+}
+"""What `setp` tests of two numbers."""
 
 
 SHARED = LaneValue(_ZERO)
@@ -138,14 +164,14 @@ def _needed(function: Function, operands: Iterable[str]) -> list[_Step]:
     return [found[number] for number in sorted(found)]
 
 
-def _not_written(text: str) -> LaneValue:
+def _not_written(text: str, place: WarpPlace) -> LaneValue:
     """The value of a number, a special register, or a register that no instruction writes."""
     if _NUMBER.fullmatch(text):
         return exact(_signed(int(text.rstrip("uU"), 0) if not text.lstrip("-").startswith("00") else 0))
-    if text in ("%tid.x", "%laneid"):
+    if text == "%laneid":
         return exact(np.arange(LANES))
-    if text in ("%tid.y", "%tid.z"):
-        return exact(0)
+    if text in ("%tid.x", "%tid.y", "%tid.z"):
+        return exact(place.thread(text[-1]))
     return SHARED if _UNIFORM.match(text) or not text.startswith("%") else VARYING
 
 
@@ -155,7 +181,10 @@ class LaneValues:
     Only the registers that `operands` depend on are followed: addresses need few of a kernel's instructions.
     """
 
-    def __init__(self, function: Function, operands: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, function: Function, operands: Iterable[str] | None = None, place: WarpPlace = FIRST_WARP
+    ) -> None:
+        self._place = place
         self._known: dict[str, LaneValue] = {}
         self._immediates: dict[str, LaneValue] = {}
         self._kept: dict[tuple[bytes, bool, bytes], LaneValue] = {}
@@ -187,7 +216,7 @@ class LaneValues:
         if text in self._known:
             return self._known[text]
         if text not in self._immediates:
-            self._immediates[text] = self._one(_not_written(text))
+            self._immediates[text] = self._one(_not_written(text, self._place))
         return self._immediates[text]
 
     def address(self, operand: str) -> LaneValue:
@@ -212,7 +241,7 @@ class LaneValues:
 
     def _follow(self, step: _Step) -> list[str]:
         """The registers whose values it changed."""
-        value = self._one(self._result(step.instruction))
+        value = self._one(self.result(step.instruction))
         changed = []
         for target in step.targets:
             known = self._known.get(target)
@@ -222,7 +251,8 @@ class LaneValues:
                 changed.append(target)
         return changed
 
-    def _result(self, instruction: Instruction) -> LaneValue:
+    def result(self, instruction: Instruction) -> LaneValue:
+        """What an instruction writes."""
         operands = instruction.operands
         if len(operands) < _OPERANDS.get(instruction.opcode, 1):
             return VARYING
@@ -231,7 +261,16 @@ class LaneValues:
                 return SHARED
             return SHARED if self.address(operands[-1]).uniform else VARYING
         if instruction.opcode == "shfl":
-            return SHARED if "idx" in instruction.modifiers and self.of(operands[2]).constant else VARYING
+            given, lane = self.of(operands[1]), self.of(operands[2])
+            if "idx" not in instruction.modifiers or not lane.constant or lane.lanes is None:
+                return VARYING
+            if not given.exact or given.lanes is None:
+                return SHARED
+            return exact(int(given.lanes[int(lane.lanes[0]) % LANES]))
+        if instruction.opcode == "elect":
+            return exact((np.arange(LANES) == 0).astype(np.int64))
+        if instruction.opcode == "setp":
+            return self._compared(instruction)
         # A register that is not followed yet comes from a later round of a loop.
         sources = [self._source(text) for text in operands[1:]]
         known = [value for value in sources if value is not None]
@@ -243,6 +282,14 @@ class LaneValues:
         if operation is not None and len(operands) == _OPERANDS[instruction.opcode]:
             return self._apply(instruction.opcode, operation, known)
         return SHARED if known and all(value.uniform for value in known) else VARYING
+
+    def _compared(self, instruction: Instruction) -> LaneValue:
+        """1 in lanes where a comparison of known numbers holds, else 0."""
+        compare = next((COMPARISONS[name] for name in instruction.modifiers if name in COMPARISONS), None)
+        sides = [self.of(text) for text in instruction.operands[1:]]
+        if compare is None or len(sides) != 2 or not all(side.exact for side in sides):
+            return SHARED if sides and all(side.uniform for side in sides) else VARYING
+        return exact(compare(sides[0].lanes, sides[1].lanes).astype(np.int64))
 
     def _source(self, text: str) -> LaneValue | None:
         name = text.strip()
@@ -331,7 +378,21 @@ def _select(values: list[LaneValue]) -> LaneValue:
 
 
 _OPERANDS = {
-    **{"ld": 2, "shfl": 3, "mov": 2, "cvt": 2, "cvta": 2, "not": 2, "neg": 2, "mad": 4, "bfe": 4, "bfi": 5, "selp": 4},
+    **{
+        "ld": 2,
+        "shfl": 3,
+        "setp": 3,
+        "elect": 2,
+        "mov": 2,
+        "cvt": 2,
+        "cvta": 2,
+        "not": 2,
+        "neg": 2,
+        "mad": 4,
+        "bfe": 4,
+        "bfi": 5,
+        "selp": 4,
+    },
     **dict.fromkeys(("add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "div", "rem"), 3),
 }
 """Operands of an instruction, its destination included. One with fewer is damaged; forms with more, as the minimum of

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from warplens.ptx.tree import Instruction
 
@@ -24,3 +27,22 @@ def written_by(instruction: Instruction) -> set[str]:
 def read_by(instruction: Instruction) -> set[str]:
     """The registers that it reads, including its destinations, which a false predicate leaves unchanged."""
     return names(instruction.arguments) | ({instruction.predicate} if instruction.predicate else set())
+
+
+class RegisterWriters:
+    """Which instructions of a function write each register, looked up when first asked for."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self.instructions = instructions
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[Instruction]]:
+        found: defaultdict[str, list[Instruction]] = defaultdict(list)
+        for one in self.instructions:
+            for register in written_by(one):
+                found[register].append(one)
+        return found
+
+    def of(self, register: str) -> Sequence[Instruction]:
+        """The instructions that may write a register."""
+        return self.by_name.get(register, ())

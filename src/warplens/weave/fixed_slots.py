@@ -79,7 +79,7 @@ def weave_fixed(
         unmarked = code_between(function, sketch.sites, files) if how.between and sketch.sites else ()
         if unmarked:
             between[function.name] = number_regions(unmarked, numbers, locations)
-        code[function.name] = region_code(function, numbers, unmarked)
+        code[function.name] = region_code(function, numbers, sketch.sites, unmarked)
         _KernelWeaver(function, sketch, buffer, how, numbers).weave()
         copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:

@@ -1,185 +1,282 @@
-"""What the code of each region is made of, counted in the PTX before it is woven: recorded with every launch."""
+"""What an instance of each region executes, counted in the PTX before it is woven: recorded with every launch."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
-from warplens.ptx.lane_accesses import ACCESSES, LaneAccess, accessed_address, lane_access, largest_waste
-from warplens.ptx.lane_values import LANES, LaneValues
-from warplens.ptx.tree import Comment, Function, Instruction
-from warplens.record.layout import Kind
+from warplens.ptx.block_dependence import BlockDependence
+from warplens.ptx.control_flow import ControlFlow
+from warplens.ptx.lane_accesses import LaneAccess, accessed_address, lane_access, largest_waste
+from warplens.ptx.lane_values import LaneValues, WarpPlace
+from warplens.ptx.natural_loops import NaturalLoop, natural_loops
+from warplens.ptx.operands import RegisterWriters
+from warplens.ptx.thread_guards import ALL_THREADS, ThreadGuards
+from warplens.ptx.tree import Function, Instruction
+from warplens.weave.access_bytes import Executed, by_base, load_levels, moved_and_touched
 from warplens.weave.code_between import CodeBetween
-from warplens.weave.mark_comments import parse_mark
-from warplens.weave.polling_loops import find_loops
+from warplens.weave.code_segments import CodeSegment, CodeSegments
+from warplens.weave.instruction_counts import COUNTED, Counts, bulk_bytes, count
+from warplens.weave.mark_sites import MarkSite
+from warplens.weave.polling_loops import polled, tests
 
 OUTSIDE = ""
 """Stands for the code outside all regions."""
-_MATRIX = frozenset({"mma", "wgmma", "wmma", "tcgen05"})
-_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
-_WARPS_OF_GROUP = 4
-_SLOWER = {"tf32": 2.0, "f64": 15.0, "e4m3": 0.5, "e5m2": 0.5, "s8": 0.5, "u8": 0.5}
-"""How long a product of operands of this type takes beside one of 16-bit operands."""
-_ATOMIC = frozenset({"atom", "red"})
-_COUNTED = frozenset({*ACCESSES, *_ATOMIC, *_MATRIX, "bar", "barrier", "cp", "mbarrier"})
+NARROW = (16, 8)
+"""Threads in a row of a block for which kernels that use `threadIdx.y` are counted, too."""
 _LARGEST = 200_000
 """Instructions of a function; larger ones are not looked at, as that would take longer than weaving them."""
-
-Counts = dict[str, float]
-
-
+_UNKNOWN_TRIPS = 8
+"""Of a loop of unknown length, for means over accesses inside and outside it."""
 _known: OrderedDict[tuple[str, tuple[tuple[str, int], ...]], dict[str, Counts]] = OrderedDict()
 """A search weaves the same function several times."""
 _MOST_KNOWN = 32
 
 
 def region_code(
-    function: Function, numbers: Mapping[str, int], between: Sequence[CodeBetween] = ()
+    function: Function, numbers: Mapping[str, int], sites: Sequence[MarkSite], between: Sequence[CodeBetween] = ()
 ) -> dict[str, Counts]:
     """Counts for each region by its number, and for the code outside all regions (`""`).
 
-    An instruction counts for the innermost region that is open where it stands in the text, and code in `between` for
-    every region that it is part of.
+    They are those of one instance of the region that runs the longest path through it, per warp. An instruction belongs
+    to the innermost region that is open when it runs, and code in `between` to every region that it is part of. Counts
+    that differ for blocks with short rows carry the length of a row in their names (`load_waste@16`).
     """
     key = function.text(), tuple(sorted(numbers.items()))
     if key not in _known:
-        _known[key] = _of_function(function, numbers, between)
+        _known[key] = _of_function(function, numbers, sites, between)
         if len(_known) > _MOST_KNOWN:
             _known.popitem(last=False)
     return _known[key]
 
 
-def _of_function(function: Function, numbers: Mapping[str, int], between: Sequence[CodeBetween]) -> dict[str, Counts]:
-    nodes = list(function.walk())
-    if len(nodes) > _LARGEST:
+def _of_function(
+    function: Function, numbers: Mapping[str, int], sites: Sequence[MarkSite], between: Sequence[CodeBetween]
+) -> dict[str, Counts]:
+    instructions = list(function.instructions())
+    if len(instructions) > _LARGEST:
         return {}
-    # Most instructions are no access to memory and have nothing to do with an address.
-    addresses = [accessed_address(node) for node in nodes if isinstance(node, Instruction) and node.opcode in ACCESSES]
-    values = LaneValues(function, [address for address in addresses if address])
-    found: dict[str, Counts] = {}
-    accesses: dict[str, list[tuple[int, LaneAccess]]] = {}
-    loops = find_loops(nodes)
-    open_: list[str] = []
-    depths = [0]
-    begins: Counter[str] = Counter()
-    name, unmarked = OUTSIDE, _unmarked(numbers, between)
-    outermost = {str(numbers[one.name]): min((loops.depths[at] for at in one.nodes), default=0) for one in between}
-    for at, node in enumerate(nodes):
-        names = (unmarked.get(at) or (name,)) if unmarked else (name,)
-        if at in loops.waits:
-            for one in names:
-                _add(found, one, loops.waits[at])
-        if isinstance(node, Instruction):
-            for one in names:
-                _add(found, one, "instructions")
-            if node.opcode not in _COUNTED:
-                continue
-            access = lane_access(node, values)
-            moved = _moved_bytes(node, access)
-            for one in names:
-                _count(found[one], node, access)
-                inside = loops.depths[at] > outermost.get(one, depths[-1])
-                if inside:
-                    found[one]["loops"] = 1
-                if moved:
-                    found[one]["moved_bytes"] = found[one].get("moved_bytes", 0) + moved
-                    if inside:
-                        found[one]["repeats"] = 1
-                if access is not None:
-                    accesses.setdefault(one, []).append((loops.depths[at], access))
-        elif isinstance(node, Comment):
-            mark = parse_mark(node.content, node.line)
-            if mark is not None and mark.kind is Kind.BEGIN:
-                begins[str(numbers.get(mark.name, OUTSIDE))] += 1
-                open_.append(mark.name)
-                depths.append(loops.depths[at])
-            elif mark is not None and mark.kind is Kind.END and mark.name in open_:
-                del open_[len(open_) - 1 - open_[::-1].index(mark.name) :]
-                del depths[len(open_) + 1 :]
-            if mark is not None:
-                name = str(numbers[open_[-1]]) if open_ and open_[-1] in numbers else OUTSIDE
-    for name, counts in found.items():
-        if "moved_bytes" in counts:  # an instance of a region with several places runs one of them
-            counts["moved_bytes"] /= max(begins[name], 1)
-    for name, some in accesses.items():
-        # Accesses before and after the loops of a region hardly count beside those inside them.
-        deepest = max(depth for depth, _ in some)
-        _describe(found[name], [one for depth, one in some if depth == deepest])
+    counter = _Counter(function, instructions, sites)
+    rows = any("%tid.y" in one.arguments for one in instructions)
+    found = counter.regions(numbers, between, 32 if rows else None)
+    for width in NARROW if rows else ():
+        for number, counts in counter.regions(numbers, between, width).items():
+            found[number] |= {
+                f"{name}@{width}": value for name, value in counts.items() if found[number].get(name) != value
+            }
     return found
 
 
-def _describe(counts: Counts, accesses: Sequence[LaneAccess]) -> None:
+class _Counter:
+    """Counts the instances of the regions of one function."""
+
+    def __init__(self, function: Function, instructions: Sequence[Instruction], sites: Sequence[MarkSite]) -> None:
+        self.function, self.flow = function, ControlFlow(function)
+        self.polls: dict[int, str] = {}
+        loops = [loop for loop in natural_loops(function, self.flow) if not self._is_poll(loop)]
+        self.segments = CodeSegments(self.flow, sites, loops)
+        self.writers = RegisterWriters(instructions)
+        self.depends = BlockDependence(self.writers)
+        # Most instructions are no access to memory and have nothing to do with an address.
+        moving = [one for one in instructions if one.opcode in COUNTED]
+        self.addresses = [address for one in moving if (address := accessed_address(one))]
+        self.addresses += [one.operands[-1] for one in moving if one.opcode == "mbarrier"]
+
+    def _is_poll(self, loop: NaturalLoop) -> bool:
+        """Whether a loop only polls; if so, its first test is noted."""
+        nodes = [node for number in sorted(loop.blocks) for node in self.flow.blocks[number].instructions]
+        kind = polled(nodes)
+        if kind:
+            self.polls[id(next(node for node in nodes if tests(node)))] = kind
+        return bool(kind)
+
+    def regions(
+        self, numbers: Mapping[str, int], between: Sequence[CodeBetween], width: int | None
+    ) -> dict[str, Counts]:
+        self.values = LaneValues(self.function, self.addresses, WarpPlace(0, width))
+        self.guards = ThreadGuards(self.function, self.flow, self.writers, width)
+        self.accesses: dict[tuple[int, tuple[int, ...]], LaneAccess | None] = {}
+        every, found = self.segments.all, {}
+        for name, number in numbers.items():
+            starts = self.segments.starts(lambda one, name=name: one.begins == name)  # type: ignore[misc]
+            parts = [
+                self._executed(
+                    self.segments.path(
+                        start,
+                        lambda one, name=name: name in one.open_,  # type: ignore[misc]
+                        lambda one, name=name: one.open_[-1:] == (name,),  # type: ignore[misc]
+                    ),
+                    every[start],
+                )
+                for start in starts
+            ]
+            if parts:
+                found[str(number)] = self._mean(parts)
+        claimed: set[int] = set()
+        for code in between:
+            claimed |= code.nodes
+            counts = self._between(code)
+            if counts:
+                found[str(numbers[code.name])] = counts
+        outside = self.segments.path(0, lambda one: True, lambda one: not one.open_)
+        left = [
+            CodeSegment(one.block, one.open_, [pair for pair in one.nodes if pair[0] not in claimed]) for one in outside
+        ]
+        counts = self._mean([self._executed(left, None)])
+        return found | ({OUTSIDE: counts} if counts else {})
+
+    def _between(self, code: CodeBetween) -> Counts:
+        starts = self.segments.starts(
+            lambda one: not one.open_ and (one.ends == code.after if code.after else one is self.segments.all[0])
+        )
+        parts = []
+        for start in starts:
+            path = self.segments.path(
+                start,
+                lambda one: not one.open_,
+                lambda one: not one.open_,
+                lambda one: one.enters == code.before if code.before else one.last,
+            )
+            own = [CodeSegment(one.block, (), [pair for pair in one.nodes if pair[0] in code.nodes]) for one in path]
+            parts.append(self._executed(own, self.segments.all[start]))
+        return self._mean([part for part in parts if part])
+
+    def _executed(self, path: Iterable[CodeSegment], start: CodeSegment | None) -> list[Executed]:
+        """The instructions of a path that starts with `start`, or with the kernel."""
+        outer = self.guards.around(start.block) if start is not None else frozenset()
+        found = []
+        for segment in path:
+            if not segment.nodes:
+                continue
+            trips, looped = self.segments.repeats(segment, start)
+            inner = self.guards.around(segment.block) - outer
+            dropped = _other_side(segment)
+            for _, node in segment.nodes:
+                if id(node) not in dropped:
+                    counted = node.opcode in COUNTED
+                    own = {(node.predicate, node.negated)} if node.predicate and node.opcode != "bra" else set()
+                    active = self.guards.active(inner | own) if counted else ALL_THREADS
+                    access = self._access(node, active.lanes) if counted else None
+                    found.append(Executed(node, access, active, trips, looped, self.segments.depth(segment)))
+                    if id(node) in self.polls:
+                        found.append(Executed(_poll(self.polls[id(node)]), None, ALL_THREADS, trips, looped, 0))
+        return found
+
+    def _access(self, node: Instruction, lanes: tuple[int, ...]) -> LaneAccess | None:
+        key = id(node), lanes
+        if key not in self.accesses:
+            self.accesses[key] = lane_access(node, self.values, lanes)
+        return self.accesses[key]
+
+    def _mean(self, parts: Sequence[Sequence[Executed]]) -> Counts:
+        """The mean of several places that an instance may run; what describes accesses is that of the worst place."""
+        found: Counts = {}
+        for executed in parts:
+            for name, value in self._totals(executed).items():
+                if name in _WORST:
+                    found[name] = max(found.get(name, 0), value)
+                else:
+                    found[name] = found.get(name, 0) + value / len(parts)
+        return {name: int(value) if value == int(value) else round(value, 3) for name, value in found.items() if value}
+
+    def _totals(self, executed: Sequence[Executed]) -> Counts:
+        counts: defaultdict[str, float] = defaultdict(float)
+        for one in executed:
+            if one.node.opcode == _POLL:
+                counts[one.node.modifiers[0]] += one.trips
+                continue
+            counts["instructions"] += one.trips
+            if one.node.opcode in COUNTED:
+                count(counts, one)
+                if one.looped:
+                    counts["loops"] = 1
+        self._add_bytes(counts, executed)
+        _describe(counts, [one for one in executed if one.access is not None])
+        return counts
+
+    def _add_bytes(self, counts: defaultdict[str, float], executed: Sequence[Executed]) -> None:
+        def add(moved: float, one: Executed, axes: str | None = None) -> None:
+            if not moved:
+                return
+            if one.active.warps is not None:
+                counts["block_bytes"] += moved * one.trips * one.active.warps
+            else:
+                often = one.trips * one.active.share
+                counts["moved_bytes"] += moved * often
+                if one.access is not None and one.access.is_load and one.access.scattered:
+                    counts["gathered_bytes"] += moved * often
+                elif axes is not None and axes != self.depends.every:
+                    counts[f"moved_by_{axes}"] += moved * often
+            if one.looped:
+                counts["repeats"] = 1
+
+        fetched = 0.0
+        loads = [one for one in executed if one.access and one.access.space == "global" and one.access.is_load]
+        deepest = max((one.depth for one in loads), default=0)
+        for some in by_base(executed):
+            moved, touched = moved_and_touched(some)
+            is_load = some[0].access is not None and some[0].access.is_load
+            add(moved, some[0], self.depends.axes(some[0].base) if is_load else None)
+            counts["wasted_bytes"] += (touched - moved) * some[0].trips * some[0].active.share
+            if is_load and some[0].depth == deepest:
+                fetched += touched
+        for one in executed:
+            if one.access is None and one.node.opcode in COUNTED:
+                moved_bytes = bulk_bytes(one, self.values)
+                if moved_bytes is None:
+                    counts["unknown_bytes"] += 1
+                else:
+                    add(moved_bytes, one)
+        if fetched:
+            levels = load_levels([one for one in executed if one.depth == deepest])
+            counts["fetch_bytes"] = fetched / levels
+            if levels > 1:
+                counts["load_levels"] = levels
+
+
+_POLL = "(poll)"
+_WORST = frozenset({"ways", "load_waste", "store_waste", "loops", "repeats", "load_levels"})
+
+
+def _poll(kind: str) -> Instruction:
+    """Stands for a loop that polls."""
+    return Instruction("", "", 0, opcode=_POLL, modifiers=(kind,))
+
+
+def _other_side(segment: CodeSegment) -> set[int]:
+    """Of instructions with opposite predicates, such as the arms of a short branch, those of the shorter side, by
+    `id`."""
+    sides: defaultdict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for _, node in segment.nodes:
+        if node.predicate and node.opcode not in ("bra", "ret", "exit"):
+            sides[node.predicate][node.negated].append(id(node))
+    return {one for both in sides.values() if all(both) for one in min(both, key=len)}
+
+
+def _describe(counts: defaultdict[str, float], executed: Sequence[Executed]) -> None:
     """How the lanes of a region's accesses lie to one another."""
-    for access in accesses:
-        if access.space == "shared":
-            counts["ways"] = max(counts.get("ways", 0), access.ways)
-            counts["conflicts"] = counts.get("conflicts", 0) + max(access.ways - 1, 0)
-        elif access.space == "global" and access.scattered:
-            counts["scattered"] = counts.get("scattered", 0) + 1
-    known = [one for one in accesses if one.space == "global" and not one.scattered]
+    shared = conflicts = 0.0
+    # Accesses before and after the loops of a region hardly count beside those inside them.
+    deepest = max((one.depth for one in executed), default=0)
+    for one in executed:
+        assert one.access is not None
+        if one.access.space == "shared":
+            often = one.trips * one.active.share * (_UNKNOWN_TRIPS if one.looped else 1)
+            shared += often
+            conflicts += often * max(one.access.ways - 1, 0)
+        if one.depth < deepest:
+            continue
+        if one.access.space == "shared":
+            counts["ways"] = max(counts.get("ways", 0), one.access.ways)
+        elif one.access.space == "global" and one.access.scattered:
+            counts["scattered"] += one.trips
+    if conflicts:
+        counts["conflicts"] = conflicts * counts["shared"] / shared
+    known = [
+        one.access
+        for one in executed
+        if one.depth == deepest and one.access is not None and one.access.space == "global" and not one.access.scattered
+    ]
     for key, is_load in (("load_waste", True), ("store_waste", False)):
         if wasted := largest_waste([one for one in known if one.is_load == is_load]):
             counts[key] = round(wasted, 2)
-
-
-def _unmarked(numbers: Mapping[str, int], between: Sequence[CodeBetween]) -> dict[int, tuple[str, ...]]:
-    """By place among the nodes, the numbers of the regions between others that an instruction is part of."""
-    found: dict[int, dict[str, None]] = {}
-    for one in between:
-        for at in one.nodes:
-            found.setdefault(at, {})[str(numbers[one.name])] = None
-    return {at: tuple(names) for at, names in found.items()}
-
-
-def _add(found: dict[str, Counts], name: str, what: str) -> None:
-    if name not in found:
-        found[name] = {}
-    counts = found[name]
-    counts[what] = counts.get(what, 0) + 1
-
-
-def _count(counts: Counts, node: Instruction, access: LaneAccess | None) -> None:
-    def add(name: str, amount: float = 1) -> None:
-        counts[name] = counts.get(name, 0) + amount
-
-    if access is not None:
-        add({"global": "loads" if access.is_load else "stores"}.get(access.space, access.space))
-        if access.space == "global" and access.is_load:
-            add("load_bytes", access.width)
-    elif node.opcode in _ATOMIC:
-        add("shared_atomics" if any(name.startswith("shared") for name in node.modifiers) else "atomics")
-    elif node.opcode in ("bar", "barrier") and "warp" not in node.modifiers and "arrive" not in node.modifiers:
-        add("barriers")
-    elif node.opcode in _MATRIX and {"sync", "mma_async", "mma"} & set(node.modifiers):
-        add("matrix")
-        if flops := _matrix_flops(node):
-            add("matrix_flops", flops)
-    elif node.opcode == "cp" and "async" in node.modifiers:
-        add("waits" if {"wait_group", "wait_all"} & set(node.modifiers) else "copies")
-
-
-def _moved_bytes(node: Instruction, access: LaneAccess | None) -> int:
-    """The bytes that a warp moves to or from global memory by one instruction; 0 if there are none or it is not known.
-
-    Bulk copies are counted by the bytes that their mbarrier expects.
-    """
-    if access is not None:
-        lanes = len(set(access.lanes)) or LANES
-        return lanes * access.width if access.space == "global" else 0
-    operands = node.operands
-    if node.opcode == "mbarrier" and "expect_tx" in node.modifiers:
-        return int(operands[-1]) if operands[-1].isdecimal() else 0
-    if node.opcode == "cp" and {"ca", "cg"} & set(node.modifiers):
-        return LANES * int(operands[2]) if operands[2].isdecimal() else 0
-    return 0
-
-
-def _matrix_flops(node: Instruction) -> float:
-    """The operations of a matrix product per warp that takes part, as if its operands had 16 bits; 0 if not known."""
-    shape = next((found for name in node.modifiers if (found := _SHAPE.fullmatch(name))), None)
-    if shape is None:
-        return 0.0
-    m, n, k = map(int, shape.groups())
-    slower = next((_SLOWER[name] for name in node.modifiers if name in _SLOWER), 1.0)
-    return 2 * m * n * k * slower / (_WARPS_OF_GROUP if node.opcode == "wgmma" else 1)

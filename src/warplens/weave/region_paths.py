@@ -54,6 +54,20 @@ def open_at(flow: ControlFlow, sites: Sequence[MarkSite], nodes: Sequence[Node])
     return found
 
 
+def open_names(flow: ControlFlow, sites: Sequence[MarkSite]) -> list[tuple[str, ...]]:
+    """The regions that are open at the start of each block, the innermost last. Where that depends on the path that
+    leads there, those that are open in the text."""
+    in_block = _by_block(flow, sites)
+    before = _before_blocks(flow, in_block)
+    found: list[tuple[str, ...]] = []
+    text: _Open = ()
+    for number in range(len(flow.blocks)):
+        known = before.get(number, ())
+        found.append(tuple(path[-1] for path in (text if known is None else known)))
+        text = _after(text, in_block.get(number, ())) or ()
+    return found
+
+
 def are_nested(flow: ControlFlow, sites: Sequence[MarkSite]) -> bool:
     """Whether each end closes the region that was opened last."""
     in_block = _by_block(flow, sites)

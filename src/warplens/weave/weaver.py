@@ -171,7 +171,7 @@ class Weaver:
                     between[function.name] = number_regions(unmarked, self.ids, self.locations)
                 own = [site.mark.name for site in self.outlines[function.name].sites] + [one.name for one in unmarked]
                 numbers = {name: self.ids[name] for name in own if name in self.ids}
-                code[function.name] = region_code(function, numbers, unmarked)
+                code[function.name] = region_code(function, numbers, self.outlines[function.name].sites, unmarked)
                 entries[function.name] = self.calls.reachable_marks(function.name)
                 if "reqntid" in function.performance:
                     threads[function.name] = math.prod(function.performance["reqntid"])

@@ -11,6 +11,7 @@ from warplens.analyse.finding import Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.lifetimes import Float, reduce_by
 from warplens.analyse.wait_classes import WaitClass
+from warplens.analyse.waves import WAVES
 from warplens.wording import percent
 
 CAUSE = "unneeded barrier"
@@ -24,6 +25,9 @@ class BarrierCost:
     """Of each block, the share of its time that its busiest warp does not work: what barriers add to it."""
 
     lost: Float
+    longest: float
+    """What the kernel loses where all blocks run at once: from the block that lasts longest to the warp that works
+    longest."""
     rounds: float
     """Barriers per warp."""
 
@@ -36,7 +40,9 @@ def barrier_cost(e: Evidence, regions: list[str]) -> BarrierCost:
     alone = (lives.finish - lives.begin - e.cycles_in(regions))[tracks]
     busiest = reduce_by(np.maximum, alone, group.reshape(-1), len(blocks))
     lasted = (lives.blocks.end - lives.blocks.begin)[blocks]
-    return BarrierCost(1 - np.minimum(busiest / np.maximum(lasted, 1), 1.0), len(e.spans_in(regions)) / len(tracks))
+    lost = 1 - np.minimum(busiest / np.maximum(lasted, 1), 1.0)
+    longest = 1 - min(float(busiest.max() / max(lasted.max(), 1)), 1.0)
+    return BarrierCost(lost, longest, len(e.spans_in(regions)) / len(tracks))
 
 
 def _judge(e: Evidence) -> Finding:
@@ -58,7 +64,7 @@ def _judge(e: Evidence) -> Finding:
         f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
         "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
         "more work between two of them, or arrive early and wait late.",
-        e.gain(lost, roof=_MOST * lost),
+        e.gain(lost, roof=_MOST * (max(lost, cost.longest) if e.of(WAVES).waves <= 1 else lost)),
         region=regions[0],
         evidence={
             "wait_share": share,

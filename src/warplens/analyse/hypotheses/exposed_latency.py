@@ -23,10 +23,12 @@ _MANY_WARPS = 12
 _LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
 _NEARLY = 0.5
-_BUSY, _IDLE = 0.6, 0.5
+BUSY, _IDLE = 0.6, 0.5
 """Shares of the memory's peak: from the first on throughput is the limit, below the second latency is."""
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
+_IMPOSSIBLE = 1.05
+"""More than this share of the listed peak is not moved by the memory."""
 _MOSTLY = 0.5
 _FEW = 0.5
 """Below this share of the bytes that keep the memory busy, most of the memory is idle."""
@@ -62,14 +64,24 @@ def exposure(e: Evidence) -> Exposure:
     portion = waits / max(e.warps.waiting, 1e-9) if e.waiting else 0.0
     exposed = {region.region: region.exposed for region in one.regions}
     top = max(e.fetching, key=lambda region: (exposed.get(region, 0.0), e.fetching[region]), default="")
+    # Regions that work with what was loaded wait for it first; an SM is idle while all of its warps there do.
+    working = sum(
+        share for region, share in e.warps.regions.items() if e.kinds[region] in (Purpose.WORK, Purpose.OTHER)
+    )
+    idle = (min(sum(e.awaiting.values()) / working, 1.0) if working else 0.0) ** max(working * e.warps.per_sm, 1.0)
     return Exposure(
-        fetching=min(one.memory_exposed + min(portion, 1.0) * one.waiting, 1.0),
-        working=one.work_exposed,
-        warps=sum(e.fetching.values()) * e.warps.per_sm,
+        fetching=min(one.memory_exposed + min(portion, 1.0) * one.waiting + idle * (one.work_exposed + one.both), 1.0),
+        working=one.work_exposed * (1 - idle),
+        warps=_fetching(e) * e.warps.per_sm,
         region=top,
         in_flight=_in_flight(e),
         needed=needed_bytes(e),
     )
+
+
+def _fetching(e: Evidence) -> float:
+    """The share of warp time that waits for memory: in regions that fetch, and where their data is used."""
+    return min(sum(e.fetching.values()) + sum(e.awaiting.values()), 1.0)
 
 
 def _in_flight(e: Evidence) -> float | None:
@@ -80,7 +92,7 @@ def _in_flight(e: Evidence) -> float | None:
     if any(one.copies for one in code.values()):
         return None  # asynchronous copies outlive the region that starts them
     # A warp often waits for the loads of one region in the next, which uses them.
-    return max(one.fetched_bytes for one in code.values()) * sum(e.fetching.values()) * e.warps.per_sm
+    return max(one.fetched_bytes for one in code.values()) * _fetching(e) * e.warps.per_sm
 
 
 def needed_bytes(e: Evidence) -> float:
@@ -106,12 +118,12 @@ def _without_marks(e: Evidence) -> Finding:
         return _shallow(e, sides)
     if sides is not None and sides.consumer_wait <= max(sides.producer_wait, _LEAST):
         return e.refuted(CAUSE, f"consumers wait {percent(sides.consumer_wait)} of their time for producers")
-    reached, awaited = e.memory_reached, sum(share for name, share in e.fetching.items() if name in e.waiting)
-    if reached is not None and reached >= _BUSY:
-        return e.refuted(CAUSE, f"the code requests {percent(reached)} of what the memory can move")
+    reached, awaited = e.memory_at_most, sum(share for name, share in e.fetching.items() if name in e.waiting)
+    seen = exposure(e)
+    if _is_busy(e, seen):
+        return e.refuted(CAUSE, f"the code requests {percent(e.memory_at_least)} of what the memory can move")
     if reached is not None and sides is None and awaited >= _MOSTLY and reached < _IDLE:
         return _idle_memory(e, reached, awaited)
-    seen = exposure(e)
     unknown = reached is None and seen.in_flight is None and e.ncu is None
     if unknown and sides is None and awaited >= _MOSTLY and (seen.saturates or e.sampled):
         return _unknown_bytes(e, seen, awaited)
@@ -134,6 +146,15 @@ def _without_marks(e: Evidence) -> Finding:
     if e.sampled and seen.in_flight is None:
         return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
     return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < _FEW * seen.needed else MEDIUM)
+
+
+def _is_busy(e: Evidence, seen: Exposure) -> bool:
+    """Whether the memory is busy with what the code requests. More than it can move comes from a cache; then only what
+    is in flight says whether latency is the limit."""
+    if e.memory_at_least < BUSY:
+        return False
+    few = seen.in_flight is not None and seen.in_flight < _FEW * seen.needed
+    return e.memory_at_least <= _IMPOSSIBLE or not few
 
 
 def _unknown_bytes(e: Evidence, seen: Exposure, awaited: float) -> Finding:
@@ -202,7 +223,7 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         evidence |= {"bytes_in_flight": seen.in_flight, "bytes_needed": seen.needed}
         if seen.in_flight < _FEW * seen.needed:
             # A little work of other warps does not hide what each warp waits for while the memory is idle.
-            exposed = max(exposed, min(sum(e.fetching.values()), 1.0))
+            exposed = max(exposed, _fetching(e))
     return e.supported(
         CAUSE,
         f"Memory latency is not hidden: for {percent(seen.fetching)} of the SM time data is fetched (`{seen.region}`) "
@@ -220,8 +241,10 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
 
 def _gain(e: Evidence, seen: Exposure, both: float, exposed: float) -> Gain:
     """Fetches and work that alternate can overlap, and more in flight takes less time, until the memory is busy."""
+    few = seen.in_flight is not None and seen.in_flight < _FEW * seen.needed
     if both >= _BOTH:
-        return e.gain(0.0 if seen.saturates else both, seen.fetching, roof=exposed)
+        most = max(seen.fetching, exposed * (1 - (seen.in_flight or 0.0) / seen.needed) if few else 0.0)
+        return e.gain(0.0 if seen.saturates else both, most, roof=exposed)
     if seen.in_flight is None or seen.saturates:
         return Gain.between(0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching), 0.95 * exposed)
     return e.gain(exposed * (1 - seen.in_flight / seen.needed))

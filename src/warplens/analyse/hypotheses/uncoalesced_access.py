@@ -119,7 +119,7 @@ def _gain(e: Evidence, share: float, lost: float) -> Gain:
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
     """What the code does not say, the rate may: enough is in flight for coalesced accesses, and little arrives."""
     reached = e.memory_reached
-    in_flight = LANES * e.code[region].load_bytes * share * e.warps.per_sm
+    in_flight = LANES * e.code[region].load_bytes / e.code[region].load_levels * share * e.warps.per_sm
     if reached is not None and reached < _LOW_BANDWIDTH and in_flight >= needed_bytes(e):
         return e.supported(
             CAUSE,
