@@ -12,6 +12,7 @@ from warplens.launch.arena import Range
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.engine import Engine
 from warplens.launch.landing import land
+from warplens.launch.native_launches import NativeLaunches, NativeTarget
 from warplens.launch.ready import MOST_READY, READY_BYTES, ReadyLaunches
 from warplens.launch.variant import Variant, Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
@@ -48,6 +49,8 @@ class Buffers:
         """Variants that were recorded, the newest last."""
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
+        self._native: NativeLaunches | None = None
+        self._shelves_open = False
 
     def lend(
         self,
@@ -125,6 +128,24 @@ class Buffers:
             if left is not None:
                 left.give_back()
         return bool(variants)
+
+    def shelve(self, kernel: WovenKernel, variant: Variant, target: NativeTarget) -> None:
+        """Let the next launches of a variant, whose memory is at hand, be made without Python."""
+        if variant.ready is None or variant.closed or self._variants.wanted is not None or not self._shelves_open:
+            return
+        if self._native is None:
+            self._native = NativeLaunches.of(libcuda.driver(), self._run, self._variants)
+        if self._native is not None:
+            variant.ready.shelve(self._native, kernel, target)
+
+    def open_shelves(self, *, for_launches: bool) -> None:
+        """Let launches be made without Python from now on, or none any more."""
+        self._shelves_open = for_launches
+        for variant in [] if for_launches else list(self._ready):
+            if variant.ready is not None:
+                variant.ready.unshelve()
+        if self._native is not None:
+            self._native.open(again=for_launches)
 
     def engine(self) -> Engine:
         """The engine of the current context."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from warplens.errors import WarplensError
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.engine import Engine
+from warplens.launch.native_launches import NativeLaunches, NativeTarget, Shelf
 from warplens.launch.variant import Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.capture import Dim3
@@ -18,7 +19,9 @@ READY_BYTES = 16 << 20
 class ReadyLaunches:
     """Launches of one kernel, grid and context that have memory, which is zeroed, but were not made yet."""
 
-    __slots__ = ("_context", "_grid", "_kernel", "_launches", "_lib", "_run", "_variant", "_variants")
+    __slots__ = (
+        "_context", "_grid", "_kernel", "_launches", "_lib", "_native", "_run", "_shelf", "_variant", "_variants",
+    )  # fmt: skip
 
     def __init__(self, run: CollectedRun, variants: Variants, engine: Engine, launches: list[WovenLaunch]) -> None:
         first = launches[0]
@@ -26,6 +29,23 @@ class ReadyLaunches:
         self._kernel, self._grid = first.kernel, first.grid
         self._lib, self._context = engine.lib, engine.context
         self._launches = launches
+        self._native: NativeLaunches | None = None
+        self._shelf: Shelf | None = None
+        """Where the launches are while they may be made without Python."""
+
+    def shelve(self, native: NativeLaunches, kernel: WovenKernel, target: NativeTarget) -> None:
+        """Let the launches be made without Python, if they are of this kernel and grid."""
+        if self._launches and kernel is self._kernel and target.shape.grid == self._grid:
+            launches, self._launches = self._launches[::-1], []
+            self._native, self._shelf = native, native.offer(launches, target)
+            if self._shelf is None:
+                self._launches = launches[::-1]
+
+    def unshelve(self) -> None:
+        """Take back what was not made without Python."""
+        shelf, self._shelf = self._shelf, None
+        if shelf is not None and self._native is not None:
+            self._launches += self._native.withdraw(shelf)[::-1]
 
     def take(self, kernel: WovenKernel | None, grid: Dim3, stream: int) -> WovenLaunch | None:
         """A launch to make on `stream` now, counted as recorded. None where somebody else must decide: the launch is
@@ -49,5 +69,6 @@ class ReadyLaunches:
 
     def give_back(self) -> None:
         """Give the memory of what was never launched back."""
+        self.unshelve()
         while self._launches:
             self._launches.pop().cancel()

@@ -44,6 +44,17 @@ int wl_hooks_find(uint64_t handle, wl_origin *out);
 int wl_is_closed(const wl_call *call);
 void wl_reopen_function(uint64_t function);
 
+/* ready.c: launches that are recorded without Python */
+typedef struct wl_ready {
+    uint64_t pointer, event; /* the kernel's buffer, and what is reached when the launch is over */
+    uint64_t stream, number; /* where it was made, and as which of all */
+    int64_t time_ns;
+    int32_t state, status; /* free, taken, made or refused; what came of its event */
+} wl_ready;
+int wl_launch_ready(wl_call *call);
+uint64_t wl_current_context(void);
+void wl_close_ready(uint64_t function);
+
 /* waiting.c: calls of threads that Python does not know */
 void wl_answer_elsewhere(wl_call *call);
 
