@@ -34,6 +34,8 @@ class CallKind(IntEnum):
     GRAPH_LAUNCH = 3
     CONTEXT_ENDS = 4
     GRAPH_ENDS = 5
+    REFILL = 6
+    """No call: a launch like this one was made without Python, and memory for further ones runs out."""
 
 
 class HandleKind(IntEnum):

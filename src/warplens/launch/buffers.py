@@ -92,11 +92,7 @@ class Buffers:
         if range_ is None:
             self._refuse(kernel, f"no device memory for {tracks} tracks of {1 << shift} bytes")
             return None
-        device = engine.device if engine.device.index != self._run.device.index else None
-        launches = [
-            WovenLaunch(kernel, grid, engine, range_.address + at * size, shift, stream, tracks, variant, device, place)
-            for at in range(count)
-        ]
+        launches = self._side_by_side(kernel, variant, grid, engine, range_, (tracks, shift), stream, place)
         first = launches.pop(0)
         self._run.add(first)
         if launches:
@@ -107,6 +103,38 @@ class Buffers:
             else:
                 left.give_back()
         return first
+
+    def lend_more(self, kernel: WovenKernel, variant: Variant, grid: Dim3, ahead: int) -> None:
+        """Add to the launches of a variant that have memory already, so that there are at most `ahead`."""
+        ready, room = variant.ready, variant.room
+        if ready is None or room is None or not ready.is_of(kernel, grid):
+            return
+        engine, (_, tracks, shift) = self.engine(), room
+        size = tracks << shift
+        count = min(ahead - ready.count, MOST_READY, READY_BYTES // size)
+        range_ = engine.take_zeroed(size * count, 1 << shift) if count > 0 else None
+        if range_ is not None:
+            ready.add(self._side_by_side(kernel, variant, grid, engine, range_, (tracks, shift)))
+
+    def _side_by_side(
+        self,
+        kernel: WovenKernel,
+        variant: Variant,
+        grid: Dim3,
+        engine: Engine,
+        range_: Range,
+        room: tuple[int, int],
+        stream: int = 0,
+        place: Mapping[str, int] | None = None,
+    ) -> list[WovenLaunch]:
+        """Launches that share a range of memory, in the order of their addresses; `room` is what each has, its tracks
+        and log2 of their bytes."""
+        tracks, shift = room
+        device = engine.device if engine.device.index != self._run.device.index else None
+        return [
+            WovenLaunch(kernel, grid, engine, address, shift, stream, tracks, variant, device, place)
+            for address in range(range_.address, range_.address + range_.size, tracks << shift)
+        ]
 
     def _knows_room(self, variant: Variant) -> bool:
         """Whether the size of the variant's tracks is settled."""

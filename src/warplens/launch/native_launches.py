@@ -68,6 +68,11 @@ class Shelf:
         self._seen = end
         return found
 
+    @property
+    def count(self) -> int:
+        """How many launches there are of which `made` has not told."""
+        return len(self.places) - self._seen
+
     def left(self) -> list[WovenLaunch]:
         """Those that were not made, once nobody takes any more; their events are given back."""
         unmade = np.flatnonzero(self.places["state"] != _MADE).tolist()

@@ -176,6 +176,11 @@ class Session:
             return self.replays.captured(kernel, variant, grid, stream, code)
         return self.buffers.lend(kernel, variant, grid, stream, ahead=self._ahead(variant))
 
+    def lend_more(self, kernel: WovenKernel, variant: Variant, grid: Dim3) -> None:
+        """Memory for launches that follow, in addition to what is at hand."""
+        self.run.fetch()
+        self.buffers.lend_more(kernel, variant, grid, self._ahead(variant))
+
     def _ahead(self, variant: Variant) -> int:
         """How many launches of the variant after this one are sure to be recorded, and not to be timed."""
         if (

@@ -86,6 +86,14 @@ def test_launches_without_python_keep_to_what_is_asked_for(options: dict[str, An
     assert told["asked"] <= asked
 
 
+def test_memory_for_threads_of_cpp_is_filled_up_ahead_of_time() -> None:
+    told = run_scenario("refilled")
+    assert told["fired"] == [True] * 30
+    assert told["launches"] == 30
+    assert told["asked"] == 1, "only the first launch waited for Python"
+    assert told["refills"] > 1
+
+
 def test_memory_that_no_launch_needed_is_given_back() -> None:
     told = run_scenario("shelves")
     assert told["fired"] == [True] * 8 + [False] + [True] * 3

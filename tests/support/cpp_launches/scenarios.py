@@ -19,6 +19,8 @@ import warplens as wl
 from tests.support.fake_driver import FakeDriver, fake_driver
 from tests.support.vector_add_launch import PTX, Data
 from warplens.driver import call_hooks as hook_file
+from warplens.launch import buffers
+from warplens.record.capture import HOST_NS
 from warplens.session import active
 
 U64, AT, INT = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int
@@ -95,7 +97,7 @@ def told(prof: Any) -> dict[str, Any]:
         regions, launches, spans, tracks, problem = [], 0, 0, 0, str(error)
     return {"regions": regions, "launches": launches, "spans": spans, "tracks": tracks, "seen": prof.seen,
             "notes": prof.notes, "problem": problem,
-            "order": [one.begin_ns for one in trace.meta.launches] if launches else []}  # fmt: skip
+            "order": [one.extra[HOST_NS] for one in trace.meta.launches] if launches else []}  # fmt: skip
 
 
 def profiled(machine: Machine, work: Callable[[], None], **options: Any) -> dict[str, Any]:
@@ -184,6 +186,30 @@ def steady(machine: Machine) -> dict[str, Any]:
 
     told = profiled(machine, work, records_per_warp=16, **json.loads(sys.argv[4]))
     return {**told, "asked": len(asked)}
+
+
+def refilled(machine: Machine) -> dict[str, Any]:
+    """A thread of C++ launches more than memory is lent for at once, and Python has time to lend more before it is
+    used up."""
+    asked, refills = [], []
+
+    def work() -> None:
+        hooks, _ = hook_file.call_hooks()
+        assert hooks is not None
+        hooks.set_patience(30000, 60000)
+        session = active()
+        assert session is not None
+        launch, lend_more = session.launch, session.lend_more
+        session.launch = lambda *given: asked.append(given) or launch(*given)
+        session.lend_more = lambda *given: (lend_more(*given), refills.append(given))
+        machine.load()
+        for number in range(30):
+            machine.launch(thread=True)
+            while len(refills) < (number + 4) // 8:  # each time that half of a shelf is used up
+                time.sleep(0.001)
+
+    buffers.MOST_READY = 8
+    return {**profiled(machine, work, records_per_warp=16), "asked": len(asked), "refills": len(refills)}
 
 
 def shelves(machine: Machine) -> dict[str, Any]:

@@ -123,13 +123,12 @@ class Cute:
                 program = known
             elif self.running:
                 program = self._program_of(module, exe_args)
-            host = program and program.host
-            if not isinstance(host, Host):
+            if program is None or not isinstance(program.host, Host):
                 with passing():  # what is launched here is counted here
                     return original(executor, exe_args)
             call.text = program.text
             try:
-                return original(host.executor, exe_args)
+                return original(program.host.executor, exe_args)
             finally:
                 if call.failed is not None:
                     failed, call.failed = call.failed, None
@@ -190,9 +189,9 @@ class Cute:
             lib = driver()
             symbol, function, shape = lib.name_of(kernel, "Kernel"), lib.kernel_function(kernel), shape_of(config)
             if text is not None and _has_hand_marks(text, symbol):
-                return plain(config, kernel, arguments)
+                return int(plain(config, kernel, arguments))
             if not self.automatic and not _has_inert_marks(text or "", symbol):
-                return plain(config, kernel, arguments)
+                return int(plain(config, kernel, arguments))
 
             def parameters() -> int:
                 return len(lib.parameter_sizes(function))

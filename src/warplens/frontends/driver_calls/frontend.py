@@ -111,6 +111,10 @@ class DriverCalls:
         known = executables(self.session)
         if call.kind == CallKind.LAUNCH:
             self._launch(call)
+        elif call.kind == CallKind.REFILL:
+            kernel = self._kernel(call, self.hooks.find(call.function))
+            parameters = functools.partial(self._count, kernel)
+            self.launches.refill(kernel, self._shape(kernel, call), call.function, parameters)
         elif call.kind == CallKind.CAPTURE_BEGAN:
             known.began(call.stream)
         elif call.kind == CallKind.GRAPH_MADE:

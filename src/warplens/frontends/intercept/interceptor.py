@@ -151,6 +151,16 @@ class Interceptor:
             self.session.buffers.shelve(described, variant, target)
         return result
 
+    def refill(self, kernel: PlainKernel, shape: Shape, handle: int, parameters: Callable[[], int]) -> None:
+        """Have memory for further launches at hand before the library in front of the driver runs out of it."""
+        found = self._described.get(_key(kernel, shape))
+        if found is not None and is_running(self.session):
+            twin, described = found
+            variant = self.variant(kernel, shape)
+            self.session.lend_more(described, variant, shape.grid)
+            target = NativeTarget(handle, shape, twin.function, parameters())
+            self.session.buffers.shelve(described, variant, target)
+
     def known(self, kernel: PlainKernel, shape: Shape) -> KnownLaunch:
         """What a front end may keep of a launch, to find its way quickly when it comes again."""
         return KnownLaunch(self, self.variant(kernel, shape), _key(kernel, shape), shape.grid)

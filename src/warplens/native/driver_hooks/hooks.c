@@ -26,6 +26,7 @@ static _Atomic wl_listener listener;
 static void *(*thread_state)(void);
 static _Thread_local int passing;
 static char problem[256];
+static int installed;
 
 static int handles_own_stream(U slot) {
     return slot == LAUNCH_OWN || slot == LAUNCH_EX_OWN || slot == COOPERATIVE_OWN || slot == BEGIN_OWN ||
@@ -36,11 +37,13 @@ static uint64_t stream_of(U slot, H stream) {
     return !stream && handles_own_stream(slot) ? OWN_STREAM : (uint64_t)(uintptr_t)stream;
 }
 
+int wl_is_python_thread(void) { return !thread_state || thread_state(); }
+
 /* Show a call to Python. Returns whether Python has made it. */
 static int shown(wl_call *call) {
     wl_listener tell = atomic_load_explicit(&listener, memory_order_acquire);
     if (!tell) return 0;
-    if (thread_state && !thread_state()) {
+    if (!wl_is_python_thread()) {
         if (call->stream == OWN_STREAM) return 0; /* it is another stream in the thread that would make the launch */
         call->context = wl_current_context();
         wl_answer_elsewhere(call);
@@ -136,7 +139,7 @@ int wl_hooks_launch_config(H config, H kernel, H *params) {
 
 /* Show launches by a configuration to a function; to none if it is null. `plain` makes them. */
 void wl_hooks_answer_config(config_launcher answer, config_launcher plain, H launch_ex) {
-    if (!real[LAUNCH_EX]) real[LAUNCH_EX] = launch_ex;
+    if (!installed && launch_ex) real[LAUNCH_EX] = launch_ex;
     if (plain) plain_by_config = plain;
     atomic_store_explicit(&by_config, answer, memory_order_release);
 }
@@ -372,7 +375,6 @@ static int get_proc_2(const char *name, H *found, int version, uint64_t flags, H
 /* Stand in front of the functions of a driver. `get_thread_state` gives null in threads that Python does not know.
    Returns null, or what is wrong. */
 const char *wl_hooks_install(const char *path, void *(*get_thread_state)(void)) {
-    static int installed;
     H ours[SLOTS];
     thread_state = get_thread_state;
     if (installed) return NULL;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum wl_kind { WL_LAUNCH, WL_CAPTURE_BEGAN, WL_GRAPH_MADE, WL_GRAPH_LAUNCH, WL_CONTEXT_ENDS, WL_GRAPH_ENDS };
+enum wl_kind { WL_LAUNCH, WL_CAPTURE_BEGAN, WL_GRAPH_MADE, WL_GRAPH_LAUNCH, WL_CONTEXT_ENDS, WL_GRAPH_ENDS, WL_REFILL };
 
 /* One call that Python may answer. `done` says that Python has made the call itself, and `status` what came of it. */
 typedef struct wl_call {
@@ -57,6 +57,7 @@ void wl_close_ready(uint64_t function);
 
 /* waiting.c: calls of threads that Python does not know */
 void wl_answer_elsewhere(wl_call *call);
+void wl_ask_to_refill(const wl_call *call);
 
 /* exports.c */
 void *wl_find_export(void *library, const char *name);
@@ -65,6 +66,7 @@ void wl_replace_pointers(void *library, void *const *from, void *const *to, size
 int wl_is_left_alone(void *caller);
 
 /* hooks.c */
+int wl_is_python_thread(void);
 int wl_make_call(wl_call *call, uint64_t function, void **params);
 
 #endif

@@ -58,7 +58,8 @@ void *wl_ready_offer(uint64_t function, const uint32_t *shape, uint64_t context,
     memcpy(one->shape, shape, sizeof one->shape);
     pthread_mutex_lock(&lock);
     shelf **at = bucket(function);
-    one->next = *at, *at = one;
+    while (*at) at = &(*at)->next; /* what was offered first is used first */
+    *at = one;
     shelves++;
     pthread_mutex_unlock(&lock);
     return one;
@@ -117,6 +118,7 @@ int wl_launch_ready(wl_call *call) {
     if (one && !runs_now(call)) one = NULL;
     wl_ready *launch = one ? &one->launches[one->taken++] : NULL;
     if (launch) launch->state = TAKEN, launch->number = ++wl_ready_taken, one->users++;
+    int low = one && one->count - one->taken == one->count / 2;
     pthread_mutex_unlock(&lock);
     if (!launch) return 0;
     void *given[MOST_PARAMETERS];
@@ -130,5 +132,7 @@ int wl_launch_ready(wl_call *call) {
     if (refused) one->open = 0, call->done = 0; /* Python tries it once more, and says what is wrong */
     if (!--one->users) pthread_cond_broadcast(&unused);
     pthread_mutex_unlock(&lock);
+    /* A thread of Python's gets more when nothing is left: a thread beside it would only take Python's lock from it. */
+    if (low && !refused && !wl_is_python_thread()) wl_ask_to_refill(call);
     return !refused;
 }
