@@ -14,6 +14,7 @@ from warplens.launch.engine import Engine
 from warplens.launch.landing import land
 from warplens.launch.native_launches import NativeLaunches, NativeTarget
 from warplens.launch.ready import MOST_READY, READY_BYTES, ReadyLaunches
+from warplens.launch.short_turns import wait_precisely
 from warplens.launch.variant import Variant, Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.options import Options
@@ -70,6 +71,7 @@ class Buffers:
         they are small; `variant.ready` keeps them.
         """
         engine = self.engine()
+        wait_precisely()  # this thread launches, and the one that brings records home should not be in its way
         if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
             engine.collector.land_finished()  # an earlier launch says how much room this one needs
         known = (grid, variant.most_written)

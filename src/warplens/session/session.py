@@ -17,6 +17,7 @@ from warplens.launch.collected_run import CollectedRun, PendingLaunch
 from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
+from warplens.launch.short_turns import wait_precisely
 from warplens.launch.stall_sampling import StallSampling
 from warplens.launch.thinning import sample_of
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
@@ -227,6 +228,7 @@ class Session:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         with _relaxed():
             self.buffers.end_threads()
+            wait_precisely(False)
             launches, problems = self.run.collect()
             if self.run.stalls is not None:
                 self.run.stalls.pause(wait=False)
