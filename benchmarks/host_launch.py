@@ -12,10 +12,12 @@ import argparse
 import cProfile
 import ctypes
 import json
+import os
 import pstats
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -39,6 +41,7 @@ from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.woven_module import Twin
 from warplens.frontends.triton.launch_hook import LaunchHook, WovenTwin, recording_launcher
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
+from warplens.launch.short_turns import short_turns, wait_precisely
 from warplens.launch.thinning import ALL_MARKS, Thinning
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
@@ -333,36 +336,68 @@ def end_of_profile(
         return found
 
 
-def beside_decoding(launches: int = 300) -> dict[str, dict[str, float]]:
+def beside_decoding(launches: int = 60, rounds: int = 5) -> dict[str, dict[str, float]]:
     """Microseconds of recorded launches, 4 ms apart, while the launches before them are decoded in the background, and
-    where nothing is. The launches of a GPU leave their records by themselves, so writing them is not counted."""
-    made = small_launches(1).launches[0]
+    where nothing is, in turn. The launches of a GPU leave their records by themselves, so writing them is not
+    counted."""
     times: dict[str, list[float]] = {"decoding": [], "not_decoding": []}
-    for kind, found in times.items():
-        session = Profile()
-        session.reset()
-        if kind != "decoding":
-            session.buffers.idle = lambda: False
-        hook = Hook(session)
-        recorded = recording_launcher(hook, PlainTritonKernel, launcher())
-        hook.tracks = made.raw.reshape(made.tracks, -1)
-        for _ in range(4 * launches):
-            recorded(*GRID, 7, 1, (), None, None, None)
-        hook.tracks = None
-        for _ in range(launches):
-            time.sleep(0.004)
-            before = time.perf_counter_ns()
-            recorded(*GRID, 7, 1, (), None, None, None)
-            found.append((time.perf_counter_ns() - before) / 1e3)
-        session.collect()
+    for number in range(2 * rounds):
+        kind = "not_decoding" if number % 2 else "decoding"
+        times[kind] += _beside(launches, decoding=kind == "decoding")
     return {
         kind: {
             "median_us": statistics.median(found),
-            "p90_us": statistics.quantiles(found, n=10)[-1],
-            "worst_us": max(found),
+            "mean_us": statistics.mean(found),
+            "p99_us": statistics.quantiles(found, n=100)[-1],
         }
         for kind, found in times.items()
     }
+
+
+def _beside(launches: int, *, decoding: bool) -> list[float]:
+    made, session, found = small_launches(1).launches[0], Profile(), []
+    session.reset()
+    if not decoding:
+        session.buffers.idle = lambda: False
+    hook = Hook(session)
+    recorded = recording_launcher(hook, PlainTritonKernel, launcher())
+    hook.tracks = made.raw.reshape(made.tracks, -1)
+    for _ in range(16 * launches):
+        recorded(*GRID, 7, 1, (), None, None, None)
+    hook.tracks = None
+    for _ in range(launches):
+        time.sleep(0.004)
+        before = time.perf_counter_ns()
+        recorded(*GRID, 7, 1, (), None, None, None)
+        found.append((time.perf_counter_ns() - before) / 1e3)
+    session.collect()
+    return found
+
+
+def waiting_for_lock(waits: int = 400) -> dict[str, float]:
+    """Median microseconds that a thread waits for Python's lock while another computes in short turns: as Linux times
+    short waits by default, and as in a thread whose launches are recorded."""
+    found = {}
+    for kind, precise in (("default_us", False), ("recording_us", True)):
+        ended = threading.Event()
+
+        def compute(ended: threading.Event = ended) -> None:
+            while not ended.is_set():
+                pass
+
+        thread, times = threading.Thread(target=compute), []
+        wait_precisely(precise)
+        with short_turns():
+            thread.start()
+            for _ in range(waits):
+                start = time.perf_counter_ns()
+                time.sleep(0)  # gives the lock away and takes it again
+                times.append((time.perf_counter_ns() - start) / 1e3)
+            ended.set()
+            thread.join()
+        found[kind] = statistics.median(times)
+    wait_precisely(False)
+    return found
 
 
 def measure() -> dict[str, Any]:
@@ -380,8 +415,11 @@ def measure() -> dict[str, Any]:
             f"end_{name}_later": end_of_profile(save, pause=PAUSE_S, **options)
             for name, save, options in (("trace", False, {}), ("file", True, {}), ("sampled", False, SMALL))
         }
-        sampled = {"end_sampled": end_of_profile(False, **SMALL)}
-        return {**found, **best, **later, **sampled, "beside_decoding": beside_decoding(), "launches": LAUNCHES}
+        sampled = {
+            f"end_sampled_{name}": end_of_profile(save, **SMALL) for name, save in (("trace", False), ("file", True))
+        }
+        beside = {"beside_decoding": beside_decoding(), "waiting_for_lock": waiting_for_lock()}
+        return {**found, **best, **later, **sampled, **beside, "launches": LAUNCHES, "load": os.getloadavg()[0]}
 
 
 def main() -> None:

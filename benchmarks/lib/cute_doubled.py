@@ -1,4 +1,4 @@
-"""A small CuTe DSL kernel for benchmarks/launch_cost.py. The DSL resolves its annotations in this module."""
+"""A small CuTe DSL kernel for benchmarks that launch it. The DSL resolves its annotations in this module."""
 
 from typing import Any
 
@@ -24,3 +24,26 @@ def compiled_doubled(x: Any, y: Any, folder: str) -> Any:
     """The compiled function, which keeps its PTX in `folder`: the benchmark calls it before its profiles begin, and
     they can only mark a kernel whose PTX they know."""
     return cute.compile(doubled, x, y, options=f"--keep-ptx --dump-dir={folder}")
+
+
+@cute.kernel
+def doubled_in_place_kernel(x: cute.Pointer, n: cutlass.Int32):
+    thread, _, _ = cute.arch.thread_idx()
+    values = cute.make_tensor(x, cute.make_layout(THREADS))
+    if thread < n:
+        values[thread] = values[thread] * cutlass.Float32(2)
+
+
+@cute.jit
+def doubled_in_place(x: cute.Pointer, n: cutlass.Int32):
+    """The same without a tensor, for machines without a GPU."""
+    doubled_in_place_kernel(x, n).launch(grid=[8, 1, 1], block=[THREADS, 1, 1])
+
+
+def compiled_in_place(folder: str) -> Any:
+    """A function without arguments that calls it."""
+    from cutlass.cute.runtime import make_ptr
+
+    given = make_ptr(cutlass.Float32, 4096, cute.AddressSpace.gmem, assumed_align=16), 128
+    compiled = cute.compile(doubled_in_place, *given, options=f"--keep-ptx --dump-dir={folder}")
+    return lambda: compiled(*given)

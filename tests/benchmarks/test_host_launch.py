@@ -18,7 +18,7 @@ def test_launches_of_triton_and_of_others_are_measured(monkeypatch: pytest.Monke
     monkeypatch.setattr(host_launch, "LAUNCHES", 80)
     monkeypatch.setattr(host_launch, "REPEATS", 5)
     monkeypatch.setattr(host_launch, "PAUSE_S", 0.0)
-    monkeypatch.setattr(host_launch, "beside_decoding", partial(host_launch.beside_decoding, 3))
+    monkeypatch.setattr(host_launch, "beside_decoding", partial(host_launch.beside_decoding, 3, 1))
     found = host_launch.measure()
     for library in ("triton", "cupy", "cuda_core"):
         costs = found[f"launch_{library}"]
@@ -27,6 +27,8 @@ def test_launches_of_triton_and_of_others_are_measured(monkeypatch: pytest.Monke
         assert "closed_more_us" in costs
     assert all(found[f"end_{kind}_later"]["cpu_s"] > 0 for kind in ("trace", "file", "sampled"))
     assert found["beside_decoding"]["decoding"]["median_us"] > 0
+    assert found["waiting_for_lock"]["recording_us"] > 0
+    assert all(found[f"end_sampled_{kind}"]["cpu_s"] > 0 for kind in ("trace", "file"))
     assert all(found[f"end_{kind}_{blocks}_blocks"]["cpu_s"] > 0 for kind in ("trace", "file") for blocks in (8, 132))
 
 

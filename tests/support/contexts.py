@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -193,6 +194,29 @@ class Contexts:
 
     def runs_now(self, stream: int, context: int) -> bool:
         return self.context() == context and not self.is_capturing(stream)
+
+    def launch_calls(self) -> tuple[int, int, int, int]:
+        """What launches in C call: functions that call this object, which keeps them."""
+
+        def current(out: int) -> int:
+            ctypes.c_uint64.from_address(out).value = self.context()
+            return 0
+
+        def capturing(stream: int | None, out: int) -> int:
+            ctypes.c_int.from_address(out).value = self.is_capturing(stream or 0)
+            return 0
+
+        def record(event: int, stream: int | None) -> int:
+            try:
+                self.mark(event, stream or 0)
+            except WarplensError:
+                return 700
+            return 0
+
+        at, kind = ctypes.c_void_p, functools.partial(ctypes.CFUNCTYPE, ctypes.c_int)
+        self._launch_calls = kind(at)(current), kind(at, at)(capturing), kind(at, at)(record)
+        a, b, c = (ctypes.cast(call, at).value or 0 for call in self._launch_calls)
+        return a, b, c, 0
 
     def new_events(self, count: int) -> list[int]:
         return [self.new_event() for _ in range(count)]

@@ -99,7 +99,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Runtime:
             monkeypatch.setattr(module, "dump_cache_to_path", lambda *given, **named: runtime.cached.append(given))
             monkeypatch.setattr(module, "load_cache_from_path", lambda *given, **named: None)
     monkeypatch.setattr(CudaDialectJitCompiledFunction, "num_devices", 1)
-    monkeypatch.setattr(host_code, "plain_launch", lambda libraries: runtime.launch)
+    for module in (host_code, automatic):
+        monkeypatch.setattr(module, "plain_launch", lambda: runtime.symbols["_cudaLaunchKernelEx"])
+    # The driver's function takes one more argument, which is not used.
+    launch_ex, calls = ctypes.cast(runtime.symbols["_cudaLaunchKernelEx"], _AT).value or 0, gpu.launch_calls
+    monkeypatch.setattr(gpu, "launch_calls", lambda: (*calls()[:3], launch_ex))
     monkeypatch.setattr(automatic, "driver", lambda: gpu)
     simulated = cute_gpu.CuteDriver(gpu.space)
     monkeypatch.setattr(buffer_file, "driver", lambda: simulated)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from warplens.decode.barrier_edges import TrackPlaces, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
-from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, find_decoder
+from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, Decoder, find_decoder
 from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
 from warplens.decode.launch_times import LaunchTimes, launch_times
 from warplens.decode.losses import collect_losses, describe
@@ -62,14 +62,15 @@ def decode(capture: Capture, *, native: bool = True, decoded: PartStore | None =
     source = _TrackAnchors(windows, plan, rows, tracks.launch)
     lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
     at = lines.find_tracks(tracks.launch, windows.sm)
-    zero = _first_record(tracks, rows, lines, at)
+    zero = _first_record(tracks, rows, lines, at, decoder)
     knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
     start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
     earlier = int(start_ns.min(initial=0))
     if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
 
-    times = launch_times(windows, lines.at_line(at, windows.start_clock), lines.at_line(at, windows.exit_clock))
+    edges = (decoder.times(lines, at, clock) for clock in (windows.start_clock, windows.exit_clock))
+    times = launch_times(windows, *edges)
     meta = Meta(
         launches=_launch_infos(capture, ran_on, times, zero, part.covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
@@ -152,12 +153,12 @@ class _TrackAnchors:
         return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
 
 
-def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64) -> int:
+def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64, decoder: Decoder) -> int:
     """The time of the earliest row in ns since the fit's base, from the first row of each track."""
     used = np.flatnonzero(np.diff(tracks.row_start))
     if not len(used):
         return 0
-    return int(np.floor(lines.at_line(at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
+    return int(np.floor(decoder.times(lines, at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
 def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines) -> list[AnchorGaps]:
@@ -186,7 +187,7 @@ def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps]) -> ClockFit:
         mhz_mean=mean,
         mhz_max=fastest,
         anchors=len(lines.residual_ns),
-        sms=len(np.unique(lines.unit % UNIT)),
+        sms=int(np.count_nonzero(np.bincount(lines.unit % UNIT))),
         clocks=int(np.bincount(line_of_launch).max()),
         segments=len(lines.slope),
         step_ns=lines.step_ns,
@@ -285,9 +286,6 @@ def _columns(
     n = len(rows.start)
     steady = SteadyColumns(rank, tracks.devices, windows, tracks.row_start, rows)
 
-    def at_rows(values: Int64) -> Callable[[Int64], Int64]:
-        return lambda wanted: values[np.searchsorted(tracks.row_start, wanted, side="right") - 1]
-
     along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": windows.sm}
     along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(windows))}
     along["rank"] = np.full(len(windows), rank)
@@ -310,6 +308,7 @@ def _columns(
             "dur_ns": lambda: to_arrow(dur_ns),
             "released_by": released_column,
         },
-        {name: at_rows(values) for name, values in along.items()},
         {name: partial(steady.column, name) for name in STEADY},
+        tracks.row_start,
+        along,
     )

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from warplens.decode.clock.anchor_fit import ClockLines
 from warplens.decode.decoded_rows import MAX_DETAILS, SPAN, Counter, DecodedRows, Detail, RegionTable, RowPlan
 from warplens.decode.track_windows import TrackWindows
 from warplens.native import address, pointer
@@ -18,6 +19,10 @@ from warplens.record.capture import Launch
 _P, _I = ctypes.c_void_p, ctypes.c_int64
 _DETAIL_FIELDS = 5
 _MOST_THREADS = 16
+
+
+_Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""The address of each track's slot 0, its capacity, and the number of slots up to its end."""
 
 
 class _NativeTracks(ctypes.Structure):
@@ -56,15 +61,16 @@ class NativeDecoder:
 
     def __init__(self, library: ctypes.CDLL, threads: int | None = None) -> None:
         self._threads = threads or min(os.cpu_count() or 1, _MOST_THREADS)
+        self._placed: tuple[TrackWindows, _Places] | None = None
         self._count, self._decode = library.wl_count, library.wl_decode
-        self._place, self._inside = library.wl_place, library.wl_inside
+        self._place, self._inside, self._times = library.wl_place, library.wl_inside, library.wl_times
 
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
         """Plan the rows and anchors of each track."""
         tracks = len(windows)
         rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
         holds = np.zeros(tracks, np.uint8)
-        slot_0, capacity = _slot_0(launches, windows), _per_track([one.capacity for one in launches], windows)
+        slot_0, capacity, total = self._places(launches, windows)
 
         def work(begin: int, end: int) -> None:
             status = self._count(
@@ -73,7 +79,7 @@ class NativeDecoder:
             )  # fmt: skip
             _check(status)
 
-        self._in_parallel(work, windows.slots)
+        self._in_parallel(work, len(windows), total)
         return RowPlan(np.cumsum(rows), np.cumsum(anchors), holds)
 
     def fill(
@@ -87,9 +93,10 @@ class NativeDecoder:
         """Decode every track into its rows, with a table of regions per launch; return the first malformed records."""
         tables = list(dict.fromkeys(regions))
         number = {table: at for at, table in enumerate(tables)}
+        slot_0, capacity, total = self._places(launches, windows)
         arrays = {
-            "slot_0": _slot_0(launches, windows),
-            "capacity": _per_track([one.capacity for one in launches], windows),
+            "slot_0": slot_0,
+            "capacity": capacity,
             "table": _per_track([number[table] for table in regions], windows),
             **{name: getattr(windows, name).view(np.uint8) for name in ("exited", "lossy", "from_exit")},
         }
@@ -112,7 +119,7 @@ class NativeDecoder:
             out.counters += counters
             found.extend(Detail(Counter(what), *rest) for what, *rest in details[: n[0]].tolist())
 
-        self._in_parallel(work, windows.slots)
+        self._in_parallel(work, len(windows), total)
         return sorted(found, key=lambda detail: (detail.track, detail.slot))[:MAX_DETAILS]
 
     def place(
@@ -133,8 +140,22 @@ class NativeDecoder:
                 pointer(start_ns), pointer(duration_ns),
             )  # fmt: skip
 
-        self._in_parallel(work, np.diff(row_start))
+        self._in_parallel(work, len(row_start) - 1, row_start[1:])
         return start_ns, duration_ns
+
+    def times(
+        self, lines: ClockLines, at: npt.NDArray[np.int64], clock: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """`lines.at_line`, by several threads."""
+        out, at, clock = np.empty(len(at)), np.ascontiguousarray(at), np.ascontiguousarray(clock)
+        columns = lines.first, lines.count, lines.knot_clock, lines.knot_ns, lines.slope
+        known = [np.ascontiguousarray(column) for column in columns]
+
+        def work(begin: int, end: int) -> None:
+            self._times(pointer(at), _I(begin), _I(end), *map(pointer, (*known, clock, out)))
+
+        self._in_parallel(work, len(at), None)
+        return out
 
     def inside(
         self, plan: RowPlan, start_clock: npt.NDArray[np.int64], lived: npt.NDArray[np.int64], rows: DecodedRows
@@ -149,15 +170,25 @@ class NativeDecoder:
                 pointer(lived), pointer(out),
             )  # fmt: skip
 
-        self._in_parallel(work, np.diff(plan.row_start))
+        self._in_parallel(work, len(lived), plan.row_start[1:])
         return out
 
-    def _in_parallel(self, work: Callable[[int, int], None], weight: npt.NDArray[np.int64]) -> None:
-        """Call `work` on ranges of tracks of about equal weight."""
-        threads = min(self._threads, max(1, int(weight.sum()) >> 16))
-        total = np.cumsum(weight)
-        cuts = np.searchsorted(total, np.linspace(0, total[-1] if len(total) else 0, threads + 1)[1:-1]).tolist()
-        ranges = list(zip([0, *cuts], [*cuts, len(weight)], strict=True))
+    def _places(self, launches: Sequence[Launch], windows: TrackWindows) -> _Places:
+        """Where the slots of the tracks are; kept for the next call."""
+        if self._placed is None or self._placed[0] is not windows:
+            slot_0 = _per_track([address(launch.raw) for launch in launches], windows) + windows.offset
+            capacity = _per_track([one.capacity for one in launches], windows)
+            self._placed = windows, (slot_0, capacity, np.cumsum(windows.slots))
+        return self._placed[1]
+
+    def _in_parallel(self, work: Callable[[int, int], None], count: int, total: npt.NDArray[np.int64] | None) -> None:
+        """Call `work` on ranges of `count` tracks of about equal weight; `total` is the weight up to the end of each,
+        or None where all weigh the same."""
+        weight = count if total is None else int(total[-1]) if count else 0
+        threads = min(self._threads, max(1, weight >> 16))
+        cuts = np.linspace(0, weight, threads + 1)[1:-1]
+        cuts = (cuts.astype(np.int64) if total is None else np.searchsorted(total, cuts)).tolist()
+        ranges = list(zip([0, *cuts], [*cuts, count], strict=True))
         if threads == 1:
             work(*ranges[0])
             return
@@ -168,11 +199,6 @@ class NativeDecoder:
 
 def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[np.int64]:
     return np.repeat(np.array(of_launch, np.int64), np.diff(windows.bounds))
-
-
-def _slot_0(launches: Sequence[Launch], windows: TrackWindows) -> npt.NDArray[np.int64]:
-    """The address of each track's slot 0."""
-    return _per_track([address(launch.raw) for launch in launches], windows) + windows.offset
 
 
 def _native_regions(table: RegionTable) -> _NativeRegions:

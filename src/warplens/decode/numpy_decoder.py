@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from warplens.decode.clock.anchor_fit import ClockLines
 from warplens.decode.damaged_clocks import BACKWARD, DROPPED, IGNORED, WRAP, anchor_time, track_clocks
 from warplens.decode.decoded_rows import (
     BARRIER_VALUE,
@@ -117,6 +118,9 @@ class NumpyDecoder:
                 at = first + np.maximum(np.searchsorted(inner, edge, side="right") - 1, 0)
                 out[of] = _on_line(edge, at, clocks, ns, slopes)
         return start_ns, end_ns - start_ns
+
+    def times(self, lines: ClockLines, at: Int64, clock: Int64) -> npt.NDArray[np.float64]:
+        return lines.at_line(at, clock)
 
     def inside(self, plan: RowPlan, start_clock: Int64, lived: Int64, rows: DecodedRows) -> Int64:
         first, last = int(plan.row_start[0]), int(plan.row_start[-1])

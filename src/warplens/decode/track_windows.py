@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,7 +20,10 @@ from warplens.record.layout import (
     LIFETIME_BITS,
     MAX_SM,
     MAX_WARPS,
+    PAUSE_NS,
+    SANE,
     SLOT_BYTES,
+    SLOWEST_NS,
     TRACK_MAGIC,
     TrackState,
 )
@@ -28,10 +31,6 @@ from warplens.record.layout import (
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
-_SANE = 1 << 62
-"""Clocks and times beyond this are invalid, and adding to them would overflow."""
-_SLOWEST_NS, _PAUSE_NS = 1000, 10**9
-"""The longest plausible cycle, and the longest pause of the whole GPU; times at a slower rate would overflow."""
 _LIFETIME = np.uint64(LIFETIME_BITS)
 _LOW = 0xFFFFFFFF
 """The mask of the clock bits in a record."""
@@ -51,6 +50,16 @@ _HEAD = np.dtype(
     }
 )
 """The part of a header that has fields."""
+_LAUNCH_HEAD = np.dtype(
+    [(name, np.int64) for name in ("raw", "stride", "tracks", "capacity", "blocks", "warps", "ring")]
+    + [("rate", np.float64)]
+)
+"""What native/decode.c takes of a launch to read its headers."""
+_NATIVE_ORDER = (
+    "offset", "slots", "written", "block", "warp", "lane", "sm", "start_clock", "start_ns", "exit_clock", "exit_ns",
+    "first", "exited", "lossy", "from_exit", "rate",
+)  # fmt: skip
+"""The columns in the order in which native/decode.c takes them."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +117,10 @@ def read_windows(launches: Sequence[Launch], nominal_mhz: Sequence[float]) -> Tr
     """Read the track headers of all launches; unwritten tracks and those with invalid headers are only counted."""
     spans = list(_cache_sized(launches))
     if len(spans) == 1:
-        return _read(launches, nominal_mhz)
+        return _read_whole(launches, nominal_mhz, spans, map) or _read(launches, nominal_mhz)
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS, len(spans))) as pool:
+        if (whole := _read_whole(launches, nominal_mhz, spans, pool.map)) is not None:
+            return whole
         parts = [launches[span] for span in spans], [nominal_mhz[span] for span in spans]
         groups = list(pool.map(_read, *parts))
         joined = pool.map(lambda name: np.concatenate([getattr(group, name) for group in groups]), PER_TRACK)
@@ -132,6 +143,37 @@ def _cache_sized(launches: Sequence[Launch]) -> Iterator[slice]:
             begin, tracks = number, 0
         tracks += launch.tracks
     yield slice(begin, len(launches))
+
+
+def _read_whole(
+    launches: Sequence[Launch], nominal_mhz: Sequence[float], spans: Sequence[slice], each: Callable[..., Iterable[int]]
+) -> TrackWindows | None:
+    """Read the headers in C, a span of launches per call. None where that is not possible: there is no compiler, or a
+    track is unwritten, invalid or without an exit."""
+    library = load()
+    if library is None or not all(one.raw.flags.c_contiguous for one in launches):
+        return None
+    heads = np.array(
+        [
+            (address(one.raw), one.stride, one.tracks, one.capacity, one.blocks, one.warps, one.full == "ring", mhz)
+            for one, mhz in zip(launches, nominal_mhz, strict=True)
+        ],
+        _LAUNCH_HEAD,
+    )
+    heads["rate"] /= 1000.0
+    bounds = np.append(0, np.cumsum(heads["tracks"]))
+    kinds = {"exited": np.bool_, "lossy": np.bool_, "from_exit": np.bool_, "rate": np.float64}
+    columns = {name: np.empty(bounds[-1], kinds.get(name, np.int64)) for name in PER_TRACK}
+    places = (ctypes.c_void_p * len(_NATIVE_ORDER))(*(address(columns[name]) for name in _NATIVE_ORDER))
+
+    def read(span: slice) -> int:
+        part = heads[span]
+        first = ctypes.c_int64(int(bounds[span.start]))
+        return int(library.wl_windows(pointer(part), ctypes.c_int64(len(part)), first, places))
+
+    if any(list(each(read, spans))):
+        return None
+    return TrackWindows(**columns, bounds=bounds, unwritten=0, invalid=0)
 
 
 def _read(launches: Sequence[Launch], nominal_mhz: Sequence[float]) -> TrackWindows:
@@ -207,20 +249,14 @@ def _header_columns(
     which is recognised because its upper half is not a clock within the track's lifetime.
     """
     heads, last = np.empty(tracks, _HEAD), np.zeros(tracks, np.uint64)
-    last_slot = [HEADER_BYTES + (one.capacity - 1) * SLOT_BYTES if one.capacity else -1 for one in launches]
-    if library := load():
-        known = [address(raw) for raw in raws], [one.stride for one in launches], [one.tracks for one in launches]
-        arrays = [np.array(one, np.int64) for one in (*known, last_slot)]
-        sizes = ctypes.c_int64(len(launches)), ctypes.c_int64(_HEAD.itemsize)
-        library.wl_gather(*map(pointer, arrays), *sizes, pointer(heads), pointer(last))
-    else:
-        begin = 0
-        for launch, raw, at in zip(launches, raws, last_slot, strict=True):
-            part = slice(begin, begin + launch.tracks)
-            heads[part] = np.ndarray(launch.tracks, _HEAD, raw, strides=(launch.stride,))
-            if at >= 0 and launch.tracks:
-                last[part] = np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,))
-            begin = part.stop
+    begin = 0
+    for launch, raw in zip(launches, raws, strict=True):
+        part = slice(begin, begin + launch.tracks)
+        heads[part] = np.ndarray(launch.tracks, _HEAD, raw, strides=(launch.stride,))
+        if launch.capacity and launch.tracks:
+            at = HEADER_BYTES + (launch.capacity - 1) * SLOT_BYTES
+            last[part] = np.ndarray(launch.tracks, "<u8", raw, at, (launch.stride,))
+        begin = part.stop
     return {name: np.ascontiguousarray(heads[name]) for name in _FIELDS} | {"last": last}
 
 
@@ -230,7 +266,7 @@ def _plausible(header: Mapping[str, npt.NDArray[Any]], blocks: Int64, warps: Int
     good &= (header["block"] < blocks) & (header["warp"] < np.minimum(MAX_WARPS, warps))
     good &= (header["sm"] <= MAX_SM) & (header["lane"] < 32)
     for name in ("start_clock", "start_ns", "exit_clock", "exit_ns"):
-        good &= header[name] < _SANE
+        good &= header[name] < SANE
     for name in ("clock", "ns"):
         good &= ~exited | (header[f"exit_{name}"] >= header[f"start_{name}"])
     cycles, ns = (header[f"exit_{name}"] - header[f"start_{name}"] for name in ("clock", "ns"))
@@ -240,7 +276,7 @@ def _plausible(header: Mapping[str, npt.NDArray[Any]], blocks: Int64, warps: Int
 
 def plausible_pace(cycles: npt.NDArray[Any], ns: npt.NDArray[Any]) -> Bool:
     """Whether a clock can have counted so few cycles in this time."""
-    return np.asarray((ns < _PAUSE_NS) | ((ns - _PAUSE_NS) // _SLOWEST_NS <= cycles))
+    return np.asarray((ns < PAUSE_NS) | ((ns - PAUSE_NS) // SLOWEST_NS <= cycles))
 
 
 def _unfinished(raw: npt.NDArray[np.uint8], offset: int, launch: Launch) -> tuple[int, int]:

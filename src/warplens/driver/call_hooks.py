@@ -34,6 +34,8 @@ class CallKind(IntEnum):
     GRAPH_LAUNCH = 3
     CONTEXT_ENDS = 4
     GRAPH_ENDS = 5
+    REFILL = 6
+    """No call: a launch like this one was made without Python, and memory for further ones runs out."""
 
 
 class HandleKind(IntEnum):
@@ -101,8 +103,9 @@ class CallHooks:
             getattr(library, name).argtypes = [ctypes.POINTER(DriverCall), c_uint64, c_void_p]
         quick = self._quick
         quick.wl_hooks_find.argtypes = [c_uint64, ctypes.POINTER(_Origin)]
-        quick.wl_hooks_close.argtypes, quick.wl_hooks_close.restype = [c_uint64, c_void_p], c_int64
+        quick.wl_hooks_close.argtypes, quick.wl_hooks_close.restype = [c_uint64, c_void_p, c_uint64], c_int64
         quick.wl_hooks_count.argtypes, quick.wl_hooks_count.restype = [c_int64], c_uint64
+        quick.wl_reopen_function.argtypes = [c_uint64]
         quick.wl_hooks_take.argtypes = [ctypes.POINTER(DriverCall)]
         quick.wl_hooks_finish.argtypes = [ctypes.POINTER(DriverCall)]
         self._listener: Any = None
@@ -183,18 +186,38 @@ class CallHooks:
         kind = HandleKind(origin.kind)
         return HandleOrigin(kind, symbol, int(origin.parent), int(home.image or 0), int(home.size))
 
-    def close(self, function: int, shape: Shape | None) -> int:
-        """Show no more launches of a function with this shape, or with any; return a number for `count`."""
+    def close(self, function: int, shape: Shape | None, context: int = 0) -> int:
+        """Show no more launches of a function with this shape, or with any; return a number for `count`. Kernels of
+        libraries have one handle in all contexts, so `context` says where; 0 for everywhere."""
         sizes = None if shape is None else (c_uint32 * 7)(*shape.grid, *shape.block, shape.shared)
-        return int(self._quick.wl_hooks_close(function, sizes))
+        return int(self._quick.wl_hooks_close(function, sizes, context))
 
     def count(self, number: int) -> int:
         """Launches that were not shown."""
         return int(self._quick.wl_hooks_count(number))
 
+    def reopen_function(self, function: int) -> None:
+        """Show the launches of a function again; what was counted is kept."""
+        self._quick.wl_reopen_function(function)
+
+    def use(self, calls: tuple[int, int, int, int]) -> None:
+        """Let launches that are made without Python call these functions of the driver (`Driver.launch_calls`)."""
+        self._lib.wl_ready_driver(*map(c_void_p, calls[:3]))
+
+    def answer_configs(self, answer: Any, plain: Any, launch_ex: int) -> int:
+        """Let `answer` make launches by a configuration, a kernel and the addresses of its arguments, where that cannot
+        be done without Python; `plain` is what the program makes them by. Return the address of the function that the
+        program is to call instead. Without an answer, all are made by `plain`."""
+        self._lib.wl_hooks_answer_config(answer, plain, c_void_p(launch_ex))
+        return ctypes.cast(self._lib.wl_hooks_launch_config, c_void_p).value or 0
+
     def reopen(self) -> None:
         """Show every launch again."""
         self._quick.wl_hooks_reopen()
+
+    def suspend_ready(self, more: int) -> None:
+        """Let no launch be recorded without Python, until the same is called with -1."""
+        self._quick.wl_ready_suspend(more)
 
     @contextmanager
     def passing(self) -> Iterator[None]:
@@ -209,7 +232,7 @@ class CallHooks:
 @contextmanager
 def passing() -> Iterator[None]:
     """Let the calls of this thread pass the hooks, if there are any."""
-    hooks = _installed[0] if _installed else None
+    hooks = installed_hooks()
     if hooks is None:
         yield
         return
@@ -220,13 +243,24 @@ def passing() -> Iterator[None]:
 _installed: list[CallHooks] = []
 
 
+def installed_hooks() -> CallHooks | None:
+    """The hooks, if they are there already."""
+    return _installed[0] if _installed else None
+
+
+@functools.cache
+def hook_library() -> tuple[CallHooks | None, str]:
+    """The hooks, whether they are installed or not; or None and the reason why they cannot be had."""
+    library, reason = load_hooks()
+    return None if library is None else CallHooks(library), reason or ""
+
+
 @functools.cache
 def call_hooks() -> tuple[CallHooks | None, str]:
     """The hooks, installed; or None and the reason why they are not."""
-    library, reason = load_hooks()
-    if library is None:
-        return None, reason or ""
-    hooks = CallHooks(library)
+    hooks, reason = hook_library()
+    if hooks is None:
+        return None, reason
     problem = hooks.install()
     if problem:
         return None, problem

@@ -390,6 +390,13 @@ class Driver:
         runs_now.argtypes = (c_void_p, c_void_p)
         self.runs_now = runs_now
 
+    def launch_calls(self) -> tuple[int, int, int, int]:
+        """The addresses of what launches in C call: to get the context, to ask whether a stream is captured, to record
+        an event, and to launch by a configuration."""
+        names = ("cuCtxGetCurrent", "cuStreamIsCapturing", "cuEventRecord", "cuLaunchKernelEx")
+        a, b, c, d = (ctypes.cast(getattr(self._lib, name), c_void_p).value or 0 for name in names)
+        return a, b, c, d
+
     def _runs_now(self, stream: int, context: int) -> bool:
         return self.context() == context and not self.is_capturing(stream)
 

@@ -12,7 +12,9 @@ from warplens.launch.arena import Range
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.engine import Engine
 from warplens.launch.landing import land
+from warplens.launch.native_launches import NativeLaunches, NativeTarget
 from warplens.launch.ready import MOST_READY, READY_BYTES, ReadyLaunches
+from warplens.launch.short_turns import wait_precisely
 from warplens.launch.variant import Variant, Variants
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.options import Options
@@ -48,6 +50,8 @@ class Buffers:
         """Variants that were recorded, the newest last."""
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
+        self._native: NativeLaunches | None = None
+        self._shelves_open = False
 
     def lend(
         self,
@@ -67,6 +71,7 @@ class Buffers:
         they are small; `variant.ready` keeps them.
         """
         engine = self.engine()
+        wait_precisely()  # this thread launches, and the one that brings records home should not be in its way
         if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
             engine.collector.land_finished()  # an earlier launch says how much room this one needs
         known = (grid, variant.most_written)
@@ -89,11 +94,7 @@ class Buffers:
         if range_ is None:
             self._refuse(kernel, f"no device memory for {tracks} tracks of {1 << shift} bytes")
             return None
-        device = engine.device if engine.device.index != self._run.device.index else None
-        launches = [
-            WovenLaunch(kernel, grid, engine, range_.address + at * size, shift, stream, tracks, variant, device, place)
-            for at in range(count)
-        ]
+        launches = self._side_by_side(kernel, variant, grid, engine, range_, (tracks, shift), stream, place)
         first = launches.pop(0)
         self._run.add(first)
         if launches:
@@ -104,6 +105,38 @@ class Buffers:
             else:
                 left.give_back()
         return first
+
+    def lend_more(self, kernel: WovenKernel, variant: Variant, grid: Dim3, ahead: int) -> None:
+        """Add to the launches of a variant that have memory already, so that there are at most `ahead`."""
+        ready, room = variant.ready, variant.room
+        if ready is None or room is None or not ready.is_of(kernel, grid):
+            return
+        engine, (_, tracks, shift) = self.engine(), room
+        size = tracks << shift
+        count = min(ahead - ready.count, MOST_READY, READY_BYTES // size)
+        range_ = engine.take_zeroed(size * count, 1 << shift) if count > 0 else None
+        if range_ is not None:
+            ready.add(self._side_by_side(kernel, variant, grid, engine, range_, (tracks, shift)))
+
+    def _side_by_side(
+        self,
+        kernel: WovenKernel,
+        variant: Variant,
+        grid: Dim3,
+        engine: Engine,
+        range_: Range,
+        room: tuple[int, int],
+        stream: int = 0,
+        place: Mapping[str, int] | None = None,
+    ) -> list[WovenLaunch]:
+        """Launches that share a range of memory, in the order of their addresses; `room` is what each has, its tracks
+        and log2 of their bytes."""
+        tracks, shift = room
+        device = engine.device if engine.device.index != self._run.device.index else None
+        return [
+            WovenLaunch(kernel, grid, engine, address, shift, stream, tracks, variant, device, place)
+            for address in range(range_.address, range_.address + range_.size, tracks << shift)
+        ]
 
     def _knows_room(self, variant: Variant) -> bool:
         """Whether the size of the variant's tracks is settled."""
@@ -125,6 +158,24 @@ class Buffers:
             if left is not None:
                 left.give_back()
         return bool(variants)
+
+    def shelve(self, kernel: WovenKernel, variant: Variant, target: NativeTarget) -> None:
+        """Let the next launches of a variant, whose memory is at hand, be made without Python."""
+        if variant.ready is None or variant.closed or self._variants.wanted is not None or not self._shelves_open:
+            return
+        if self._native is None:
+            self._native = NativeLaunches.of(libcuda.driver(), self._run, self._variants)
+        if self._native is not None:
+            variant.ready.shelve(self._native, kernel, target)
+
+    def open_shelves(self, *, for_launches: bool) -> None:
+        """Let launches be made without Python from now on, or none any more."""
+        self._shelves_open = for_launches
+        for variant in [] if for_launches else list(self._ready):
+            if variant.ready is not None:
+                variant.ready.unshelve()
+        if self._native is not None:
+            self._native.open(again=for_launches)
 
     def engine(self) -> Engine:
         """The engine of the current context."""

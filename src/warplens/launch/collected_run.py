@@ -59,24 +59,34 @@ class CollectedRun:
         """By digest, the kernel's name and machine code of launches that were collected."""
         self.stalls: StallSampling | None = None
         """What samples the stalls of the profile's kernels, where they are asked for."""
+        self.fetch: Callable[[], None] = lambda: None
+        """Learns of launches that were made without Python; called before anything else is added or read."""
         self._knows_device = False
         self._pending: list[tuple[PendingLaunch, int]] = []
         self._lock = threading.Lock()
 
     def add(self, pending: PendingLaunch) -> None:
         """Keep a launch that is about to be made."""
+        self.fetch()
         self._pending.append((pending, time.time_ns()))
+
+    def add_made(self, pending: PendingLaunch, announced: int) -> None:
+        """Keep a launch that was made at the host's time `announced`."""
+        self._pending.append((pending, announced))
 
     def newest(self) -> PendingLaunch | None:
         """The launch that was announced last."""
+        self.fetch()
         return self._pending[-1][0] if self._pending else None
 
     def launches_so_far(self) -> list[tuple[PendingLaunch, int]]:
         """Every launch that was announced, with the host's time in ns then; another thread may ask."""
+        self.fetch()
         return list(self._pending)
 
     def announced(self, first: int) -> Iterator[PendingLaunch]:
         """The launches that were announced, from the one with the number `first` on; another thread may ask."""
+        self.fetch()
         for number in range(first, len(self._pending)):
             yield self._pending[number][0]
 
@@ -107,6 +117,7 @@ class CollectedRun:
     def collect(self) -> tuple[list[tuple[PendingLaunch, Launch]], list[str]]:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         launches, problems = [], []
+        self.fetch()
         for pending, announced in self._pending:
             try:
                 launch = pending.collect()

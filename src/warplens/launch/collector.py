@@ -27,9 +27,9 @@ LONGEST_PAUSE_S = 0.1
 FEW_PER_S = 400
 """A program that makes fewer launches per second is taken to be busy with something else."""
 
-BATCH, SMALL_BATCH = 64, 16
-"""Launches that come home together: the host waits for their copies once. While the program runs they are fewer: a
-launch that comes meanwhile should not wait long for Python's lock."""
+LARGE_BATCH, BATCH, SMALL_BATCH = 512, 64, 16
+"""Launches that come home together: at the end of the profile, where one needs their memory, and while the program
+runs, when a launch that comes meanwhile should not wait long for Python's lock."""
 
 
 class Collector:
@@ -72,13 +72,13 @@ class Collector:
             self._thread.start()
         self._wake.set()
 
-    def land_oldest(self) -> bool:
+    def land_oldest(self, most: int = BATCH) -> bool:
         """Wait for the oldest launches and bring them home; False where there is none."""
-        return self._land(wait=True)
+        return self._land(most, wait=True)
 
     def land_finished(self) -> None:
         """Bring the launches home that are over, without waiting for the device."""
-        while self._land(wait=False):
+        while self._land(SMALL_BATCH, wait=False):
             pass
 
     def close(self) -> None:
@@ -122,13 +122,12 @@ class Collector:
         if not calm and not self._crowded():
             return False
         with short_turns():
-            return self._land(wait=False) or (calm and self._idle())
+            return self._land(SMALL_BATCH, wait=False) or (calm and self._idle())
 
-    def _land(self, *, wait: bool) -> bool:
+    def _land(self, most: int, *, wait: bool) -> bool:
         """Bring a batch home: launches that are over, and with `wait` the others too."""
         with self._landing:
             batch: list[WovenLaunch] = []
-            most = BATCH if wait else SMALL_BATCH
             while self._waiting and len(batch) < most and (wait or self._waiting[0].over()):
                 batch.append(self._waiting.popleft())
             if batch:

@@ -84,6 +84,12 @@ class Engine:
         self.lib.mark(event, stream)
         return event
 
+    def take_events(self, count: int) -> list[int]:
+        """Events for launches that others mark."""
+        while len(self._events) < count:
+            self._events.extend(self.lib.new_events(_EVENTS_AT_ONCE))
+        return [self._events.pop() for _ in range(count)]
+
     def give_event(self, event: int) -> None:
         self._events.append(event)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,9 @@ from warplens.driver.libcuda import Driver
 
 STAGING_BYTES = 32 << 20
 """Pinned memory that copies go through, in pieces where they are larger."""
+_PART_BYTES = 2 << 20
+"""What one thread moves out of pinned memory at once."""
+_MOST_THREADS = 8
 
 Rows = npt.NDArray[np.uint8]
 
@@ -27,61 +32,93 @@ class RowCopy:
     rows: int
 
 
+@dataclass
+class _Half:
+    """A part of the pinned memory: while the device fills one, the host reads the other."""
+
+    memory: Rows
+    event: int
+    """Reached when the copies into it are over."""
+    staged: list[tuple[Rows, int]] = field(default_factory=list)
+    """Where what lies in it belongs, and where it begins."""
+
+
 class SideCopy:
     """Copies of one context. Not for several threads at once."""
 
     def __init__(self, lib: Driver, stream: int, staging_bytes: int = STAGING_BYTES) -> None:
-        self._lib, self._stream, self._staging_bytes = lib, stream, staging_bytes
-        self._done = 0
+        self._lib, self._stream, self._half_bytes = lib, stream, max(1, staging_bytes // 2)
         self._staging: Rows | None = None
+        self._halves: list[_Half] = []
 
     def all_rows(self, copies: Sequence[RowCopy]) -> list[Rows]:
-        """Make several copies; the host waits once for as many as the pinned memory holds."""
+        """Make several copies, as many at once as the pinned memory holds."""
         outputs = [np.empty((one.rows, one.width), np.uint8) for one in copies]
-        staging = self._pinned() if any(output.size for output in outputs) else None
-        staged: list[tuple[Rows, int]] = []
-        used = 0
+        used = self._half_bytes + 1
         for one, output in zip(copies, outputs, strict=True):
-            for piece, target in _pieces(one, output, self._staging_bytes):
-                if staging is None:
-                    continue
-                if used + target.size > len(staging):
-                    self._finish(staging, staged)
-                    used = 0
-                host = staging.ctypes.data + used
-                width = target.shape[1]
+            for piece, target in _pieces(one, output, self._half_bytes):
+                if used + target.size > self._half_bytes:
+                    half, used = self._next_half(), 0
+                host, width = half.memory.ctypes.data + used, target.shape[1]
                 self._lib.copy_rows(host, width, piece, one.pitch, width, len(target), self._stream)
-                staged.append((target, used))
+                half.staged.append((target, used))
                 used += target.size
-        if staging is not None:
-            self._finish(staging, staged)
+        while any(half.staged for half in self._halves):
+            self._next_half()
         return outputs
 
-    def _finish(self, staging: Rows, staged: list[tuple[Rows, int]]) -> None:
-        """Wait for the copies under way, and move them where they belong."""
-        self._lib.mark(self._done, self._stream)
-        self._lib.wait(self._done)
-        for target, at in staged:
-            target[:] = staging[at : at + target.size].reshape(target.shape)
-        staged.clear()
+    def _next_half(self) -> _Half:
+        """The other half of the pinned memory, with nothing in it; what was given to the first one is under way."""
+        self.prepare()
+        other, filled = self._halves
+        self._halves.reverse()
+        if filled.staged:
+            self._lib.mark(filled.event, self._stream)
+        if other.staged:
+            self._lib.wait(other.event)
+            _move(other)
+        return other
 
     def prepare(self) -> None:
         """Get the pinned memory now: the driver may wait for the GPU when it is asked for some."""
-        self._pinned()
+        if self._staging is None:
+            size = 2 * self._half_bytes
+            pointer = ctypes.cast(self._lib.pinned(size), ctypes.POINTER(ctypes.c_uint8))
+            self._staging = np.ctypeslib.as_array(pointer, (size,))
+            halves = self._staging[: self._half_bytes], self._staging[self._half_bytes :]
+            self._halves = [_Half(memory, self._lib.new_event()) for memory in halves]
 
     def release(self) -> None:
         """Give the pinned memory back."""
         if self._staging is not None:
             self._lib.free_pinned(self._staging.ctypes.data)
-            self._lib.destroy_event(self._done)
-            self._staging = None
+            for half in self._halves:
+                self._lib.destroy_event(half.event)
+            self._staging, self._halves = None, []
 
-    def _pinned(self) -> Rows:
-        if self._staging is None:
-            pointer = ctypes.cast(self._lib.pinned(self._staging_bytes), ctypes.POINTER(ctypes.c_uint8))
-            self._staging = np.ctypeslib.as_array(pointer, (self._staging_bytes,))
-            self._done = self._lib.new_event()
-        return self._staging
+
+def _move(half: _Half) -> None:
+    """Copy what lies in pinned memory to where it belongs; much of it by several threads, since most of the time goes
+    into memory that the host touches for the first time."""
+    parts = [
+        (target[first : first + step], half.memory[at + first * target.shape[1] :])
+        for target, at in half.staged
+        for step in (max(1, _PART_BYTES // target.shape[1]),)
+        for first in range(0, len(target), step)
+    ]
+    half.staged.clear()
+    threads = min(len(parts), _MOST_THREADS, os.cpu_count() or 1)
+    if threads == 1:
+        for part in parts:
+            _fill(part)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(_fill, parts))
+
+
+def _fill(part: tuple[Rows, Rows]) -> None:
+    target, source = part
+    target[:] = source[: target.size].reshape(target.shape)
 
 
 def _pieces(one: RowCopy, output: Rows, most: int) -> Iterator[tuple[int, Rows]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from warplens.errors import WarplensError, without_frames
 from warplens.launch.arena import Range
+from warplens.launch.collector import LARGE_BATCH
 from warplens.launch.engine import Engine
 from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.variant import Variant
@@ -125,6 +126,14 @@ class WovenLaunch(LentLaunch):
         else:
             engine.collector.add(self)
 
+    def made(self, stream: int, event: int, status: int) -> None:
+        """It was given to `stream` without Python, and `event` marked behind it with this status."""
+        self.stream, self.event = stream, event
+        if status:
+            self.problem = WarplensError(f"kernel {self.kernel.name}: cuEventRecord failed (CUDA error {status})")
+        else:
+            self.engine.collector.add(self)
+
     def failed(self) -> None:
         self.problem = WarplensError(f"kernel {self.kernel.name}: a recorded launch failed")
         self.cancel()
@@ -156,7 +165,7 @@ class WovenLaunch(LentLaunch):
 
     def collect(self) -> Launch:
         """The launch as the capture keeps it; waits for it, and for those before it, if it is still on the device."""
-        while not self.landed and self.engine.collector.land_oldest():
+        while not self.landed and self.engine.collector.land_oldest(LARGE_BATCH):
             pass
         if not self.landed:
             raise WarplensError(f"kernel {self.kernel.name}: a recorded launch was never made")

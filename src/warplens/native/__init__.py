@@ -108,10 +108,16 @@ def _cached_or_compiled(command: list[str], library: Path, libraries: Sequence[s
 
 
 def _definitions() -> dict[str, int]:
-    names = ("SLOT_BYTES", "REGION_SHIFT", "TAG_SHIFT", "MAX_REGION", "CLOCK_BITS", "LIFETIME_BITS")
+    names = (
+        "SLOT_BYTES", "REGION_SHIFT", "TAG_SHIFT", "MAX_REGION", "CLOCK_BITS", "LIFETIME_BITS", "HEADER_BYTES",
+        "TRACK_MAGIC", "MAX_WARPS", "MAX_SM", "SANE", "SLOWEST_NS", "PAUSE_NS",
+    )  # fmt: skip
     kinds = {f"KIND_{kind.name}": int(kind) for kind in layout.Kind}
     types = {f"VALUE_{kind.name}": int(kind) for kind in layout.ValueType}
-    return {name: getattr(layout, name) for name in names} | kinds | types
+    header = {f"HEADER_{name.upper()}": at for name, (_, at, *_) in (layout.HEADER.fields or {}).items()}
+    sizes = {f"HEADER_SIZE_{name.upper()}": kind.itemsize for name, (kind, *_) in (layout.HEADER.fields or {}).items()}
+    states = {f"STATE_{state.name}": int(state) for state in layout.TrackState}
+    return {name: getattr(layout, name) for name in names} | kinds | types | header | sizes | states
 
 
 def address(array: npt.NDArray[Any]) -> int:

@@ -59,16 +59,60 @@ static const uint32_t PLAIN_KINDS = 1u << WL_KIND_BEGIN | 1u << WL_KIND_END | 1u
 static const uint8_t gives_row[KIND_CLOCK + 1] = {
     [WL_KIND_BEGIN] = 1, [WL_KIND_INSTANT] = 1, [WL_KIND_VALUE] = 1, [WL_KIND_ASYNC_BEGIN] = 1};
 
-/* Copy the first `width` bytes of each track of each launch, side by side, and the 8 bytes at `last_slot` of the track,
-   which is negative for a launch without slots. */
-void wl_gather(const uint8_t *const *raw, const int64_t *stride, const int64_t *tracks, const int64_t *last_slot,
-               int64_t launches, int64_t width, uint8_t *heads, uint64_t *last) {
-    for (int64_t launch = 0; launch < launches; launch++)
-        for (int64_t t = 0; t < tracks[launch]; t++, heads += width, last++) {
-            const uint8_t *track = raw[launch] + t * stride[launch];
-            memcpy(heads, track, width);
-            if (last_slot[launch] >= 0) memcpy(last, track + last_slot[launch], sizeof *last);
+/* One launch whose headers are read. */
+typedef struct {
+    const uint8_t *raw;
+    int64_t stride, tracks, capacity, blocks, warps, ring;
+    double rate; /* of a track whose timer did not advance */
+} headers_t;
+
+/* What the headers of tracks say, a column for each field of decode/track_windows.py. */
+typedef struct {
+    int64_t *offset, *slots, *written, *block, *warp, *lane, *sm, *start_clock, *start_ns, *exit_clock, *exit_ns,
+        *first;
+    uint8_t *exited, *lossy, *from_exit;
+    double *rate;
+} windows_t;
+
+static inline uint64_t field_at(const uint8_t *track, int at, int size) {
+    uint64_t value = 0;
+    memcpy(&value, track + at, size);
+    return value;
+}
+#define FIELD(name) field_at(track, WL_HEADER_##name, WL_HEADER_SIZE_##name)
+
+/* Read the headers of launches into the columns from track `t` on. Returns 1 if a track is not whole: unwritten,
+   invalid, or without an exit. */
+int wl_windows(const headers_t *launches, int64_t count, int64_t t, const windows_t *out) {
+    for (const headers_t *one = launches; one < launches + count; one++)
+        for (int64_t i = 0; i < one->tracks; i++, t++) {
+            const uint8_t *track = one->raw + i * one->stride;
+            uint64_t start_clock = FIELD(START_CLOCK), exit_clock = FIELD(EXIT_CLOCK);
+            uint64_t start_ns = FIELD(START_NS), exit_ns = FIELD(EXIT_NS);
+            int64_t block = FIELD(BLOCK), warp = FIELD(WARP), sm = FIELD(SM), lane = FIELD(LANE);
+            uint64_t sane = WL_SANE, cycles = exit_clock - start_clock, ns = exit_ns - start_ns;
+            int whole = FIELD(MAGIC) == WL_TRACK_MAGIC && FIELD(STATE) == WL_STATE_EXITED && block < one->blocks &&
+                        warp < one->warps && warp < WL_MAX_WARPS && sm <= WL_MAX_SM && lane < 32 &&
+                        start_clock < sane && start_ns < sane && exit_clock < sane && exit_ns < sane &&
+                        exit_clock >= start_clock && exit_ns >= start_ns && !(cycles >> WL_LIFETIME_BITS) &&
+                        !(ns >> WL_LIFETIME_BITS) &&
+                        (ns < WL_PAUSE_NS || (ns - WL_PAUSE_NS) / WL_SLOWEST_NS <= cycles);
+            if (!whole) return 1;
+            int64_t written = FIELD(WRITTEN), slots = written < one->capacity ? written : one->capacity;
+            int lost = written > slots, wrapped = one->ring && lost;
+            out->offset[t] = i * one->stride + WL_HEADER_BYTES, out->written[t] = written;
+            out->first[t] = wrapped && one->capacity ? written % one->capacity : 0;
+            if (lost && !one->ring && one->capacity > 0) { /* a value that did not fit: see decode/track_windows.py */
+                uint64_t last = field_at(track, WL_HEADER_BYTES + (one->capacity - 1) * WL_SLOT_BYTES, 8);
+                slots -= !last || ((last >> 32) - start_clock & 0xFFFFFFFFu) > cycles;
+            }
+            out->slots[t] = slots, out->block[t] = block, out->warp[t] = warp, out->lane[t] = lane, out->sm[t] = sm;
+            out->start_clock[t] = start_clock, out->start_ns[t] = start_ns;
+            out->exit_clock[t] = exit_clock, out->exit_ns[t] = exit_ns;
+            out->exited[t] = 1, out->lossy[t] = lost && !one->ring, out->from_exit[t] = wrapped;
+            out->rate[t] = ns ? (double)(int64_t)cycles / (double)(int64_t)ns : one->rate;
         }
+    return 0;
 }
 
 /* Count the rows and anchors of each track, whose slot 0 is at slot_0[t]. Returns 0, or -1 if out of memory. */
@@ -433,6 +477,28 @@ static inline int64_t whole_ns(double ns) {
     return whole - (ns < (double)whole);
 }
 
+/* The segment of a line, of which the last is number `last`, that a clock lies in. */
+static inline int64_t segment_of(const int64_t *clocks, int64_t last, int64_t clock) {
+    int64_t s = 0;
+    while (s < last) {
+        int64_t middle = (s + last + 1) / 2;
+        if (clocks[middle] <= clock)
+            s = middle;
+        else
+            last = middle - 1;
+    }
+    return s;
+}
+
+/* Convert one clock of each unit to ns: that of unit at[i], whose line segments begin at first[at[i]]. */
+void wl_times(const int64_t *at, int64_t begin, int64_t end, const int64_t *first, const int64_t *count,
+              const int64_t *knot_clock, const double *knot_ns, const double *slope, const int64_t *clock, double *out) {
+    for (int64_t i = begin; i < end; i++) {
+        int64_t from = first[at[i]], s = from + segment_of(knot_clock + from, count[at[i]] - 1, clock[i]);
+        out[i] = knot_ns[s] + (double)(clock[i] - knot_clock[s]) * slope[s];
+    }
+}
+
 /* Convert cycles to whole ns with each track's line segments: ns = knot_ns + (cycle - knot_clock) * slope. */
 void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *segment_start,
               const int64_t *segment_count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
@@ -453,14 +519,7 @@ void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_
         for (int64_t i = row_start[t]; i < row_start[t + 1]; i++) {
             int64_t edges[2] = {start[i], start[i] + duration[i]}, placed[2];
             for (int e = 0; e < 2; e++) {
-                int64_t s = 0, high = last;
-                while (s < high) {
-                    int64_t middle = (s + high + 1) / 2;
-                    if (clocks[middle] <= edges[e])
-                        s = middle;
-                    else
-                        high = middle - 1;
-                }
+                int64_t s = segment_of(clocks, last, edges[e]);
                 placed[e] = whole_ns(ns[s] + (double)(edges[e] - clocks[s]) * slopes[s] + 0.5);
             }
             start_ns[i] = placed[0];

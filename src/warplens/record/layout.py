@@ -48,6 +48,10 @@ MAX_SLOTS = 1 << 25
 """Slots of one track: enough for 2^24 records with a payload each."""
 LIFETIME_BITS = 53
 """A warp lives for fewer cycles and fewer ns than this many bits hold: 104 days in ns, and exact as a double."""
+SANE = 1 << 62
+"""Clocks and times beyond this are invalid, and adding to them would overflow."""
+SLOWEST_NS, PAUSE_NS = 1000, 10**9
+"""The longest plausible cycle, and the longest pause of the whole GPU; times at a slower rate would overflow."""
 
 TRACK_MAGIC = 0x31544C57  # "WLT1"
 

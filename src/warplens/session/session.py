@@ -18,6 +18,7 @@ from warplens.launch.collected_run import CollectedRun, PendingLaunch
 from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
+from warplens.launch.short_turns import wait_precisely
 from warplens.launch.stall_sampling import StallSampling
 from warplens.launch.thinning import sample_of
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
@@ -180,6 +181,11 @@ class Session:
             return self.replays.captured(kernel, variant, grid, stream, code)
         return self.buffers.lend(kernel, variant, grid, stream, ahead=self._ahead(variant))
 
+    def lend_more(self, kernel: WovenKernel, variant: Variant, grid: Dim3) -> None:
+        """Memory for launches that follow, in addition to what is at hand."""
+        self.run.fetch()
+        self.buffers.lend_more(kernel, variant, grid, self._ahead(variant))
+
     def _ahead(self, variant: Variant) -> int:
         """How many launches of the variant after this one are sure to be recorded, and not to be timed."""
         if (
@@ -237,6 +243,7 @@ class Session:
         """Bring every launch to the host. Return the launches, and a sentence for each that failed."""
         with _relaxed():
             self.buffers.end_threads()
+            wait_precisely(False)
             launches, problems = self.run.collect()
             if self.run.stalls is not None:
                 self.run.stalls.pause(wait=False)

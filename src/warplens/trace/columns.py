@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from warplens.errors import CaptureError
 from warplens.text import one_line
 from warplens.trace import checksums
-from warplens.trace.arrays import numpy_dtype, to_arrow, to_numpy
+from warplens.trace.arrays import numpy_dtype, run_starts, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
 from warplens.trace.joined_column import JoinedColumn, JoinedNames, UnusualNames, combined
 from warplens.trace.pass_progress import passed
@@ -61,18 +61,30 @@ class LazyColumns:
         self,
         rows: int,
         makers: Mapping[str, Callable[[], pa.Array]],
-        takers: Mapping[str, Callable[[Array], Array]],
         parts: Mapping[str, Callable[[int, int], pa.Array]],
+        row_start: Array,
+        of_tracks: Mapping[str, Array],
     ) -> None:
         self.rows = rows
         self.parts = parts
         """For some columns: functions that make them from one row up to another only."""
-        self.takers = takers
-        """For columns that are constant along a track: functions that give their values at some rows only."""
-        self._makers = makers
+        self.of_tracks = of_tracks
+        """Columns that are constant along a track: the value of each track."""
+        self._makers, self._row_start = makers, row_start
 
     def column(self, name: str) -> pa.Array:
         return self._makers[name]()
+
+    def at(self, name: str, rows: Array) -> Array:
+        """The values of a column of `of_tracks` at some rows."""
+        return np.asarray(self.of_tracks[name][np.searchsorted(self._row_start, rows, side="right") - 1])
+
+    def runs(self, name: str) -> Runs:
+        """The runs of equal values of such a column."""
+        used = np.flatnonzero(np.diff(self._row_start))
+        values = self.of_tracks[name][used].astype(numpy_dtype(COLUMNS[name]))
+        heads = run_starts(values)
+        return Runs(self._row_start[used[heads]], values[heads], self.rows)
 
 
 class TraceFile:

@@ -16,7 +16,6 @@ from warplens.errors import CaptureError, WarplensError
 from warplens.files import atomic_write, check_writable
 from warplens.formats import format_of
 from warplens.trace import checksums
-from warplens.trace.arrays import run_starts
 from warplens.trace.columns import TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
@@ -67,7 +66,7 @@ def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> N
     stored = [name for name in trace.column_names if name not in without]
     trace.prefetch(*stored)
     empty = trace.rows(stored, 0, 0)
-    tracks, launches = (run_starts(trace.numpy(name)) for name in ("track", "launch"))
+    tracks, launches = (trace.runs(name).starts for name in ("track", "launch"))
     groups = {rows: list(trace.encoded.get(rows, ())) for rows in row_groups(tracks, launches, len(trace))}
     tasks = []
     for rows, pieces in groups.items():

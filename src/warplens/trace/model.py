@@ -120,8 +120,8 @@ class Trace:
 
     def at(self, name: str, rows: Array) -> Array:
         """Numbers, or codes of names, at some rows only; cheap for columns that are constant along a track."""
-        if name not in self._cache and isinstance(self._columns, LazyColumns) and name in self._columns.takers:
-            return self._columns.takers[name](rows)
+        if name not in self._cache and isinstance(self._columns, LazyColumns) and name in self._columns.of_tracks:
+            return self._columns.at(name, rows)
         if name in RUN_COLUMNS and name not in self._cache:
             return self.runs(name).at(rows)
         return np.asarray(self._numbers(name)[rows])
@@ -131,6 +131,8 @@ class Trace:
         if name not in self._runs:
             if isinstance(self._columns, ParquetColumns) and name not in self._cache:
                 self._runs[name], self._names[name] = self._columns.runs(name)
+            elif isinstance(self._columns, LazyColumns) and name in self._columns.of_tracks and not _is_names(name):
+                self._runs[name] = self._columns.runs(name)
             else:
                 self._runs[name] = Runs.of(self._numbers(name))
         return self._runs[name]

@@ -26,11 +26,14 @@ from tests.support import cute_runtime
 from tests.support.cute_auto_kernels import N, Shift, both, pointer, run_marked
 from tests.support.cute_runtime import Runtime
 from warplens.analyse.kernel_list import list_kernels
+from warplens.driver.call_hooks import hook_library
 from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.frontends.cute import automatic as intercepted
 from warplens.frontends.cute import host_code
 from warplens.frontends.intercept.interceptor import Interceptor
+from warplens.launch import native_launches
+from warplens.launch.timing import TIMED_LAUNCHES
 from warplens.profiling.profile import Profile
 from warplens.session import stack
 from warplens.trace.schema import LIFE
@@ -90,6 +93,63 @@ def by_call(shift: Any, data: Data) -> Callable[[], Any]:
 def by_compile(shift: Any, data: Data) -> Callable[[], Any]:
     compiled = cute.compile(shift, *data.arguments)
     return lambda: compiled(*data.arguments)
+
+
+@pytest.fixture(name="asked")
+def _asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The kernels whose launches Python was asked about."""
+    asked: list[int] = []
+    decide = intercepted.Cute._launch
+
+    def counting(cute: Any, config: int, kernel: int, arguments: int) -> int:
+        asked.append(kernel)
+        return decide(cute, config, kernel, arguments)
+
+    monkeypatch.setattr(intercepted.Cute, "_launch", counting)
+    return asked
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_recorded_launches_need_no_python_while_memory_is_at_hand(
+    cuda: Runtime, asked: list[int], compiler: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiler and hook_library()[0] is None:
+        pytest.skip("needs a C compiler")
+    if not compiler:
+        monkeypatch.setattr(intercepted, "hook_library", lambda: (None, "none"))
+        monkeypatch.setattr(native_launches, "load_hooks", lambda: (None, "none"))
+    data = Data(cuda)
+    plain = plain_result(cuda, data)
+    with wl.profile(auto="loads,stores", records_per_warp=16) as profile:
+        launch = by_compile(Shift(3.0), data)
+        for _ in range(12):
+            launch()
+            assert data.result() == plain
+    assert profile.seen == {"scale": 12, "Shift.kernel": 12}
+    assert woven(cuda) == [True] * 24
+    kernels = [one.kernel for one in profile.trace.launches]
+    assert kernels == ["scale", "Shift.kernel"] * 12
+    assert len(asked) == (2 if compiler else 24)
+
+
+@pytest.mark.skipif(hook_library()[0] is None, reason="needs a C compiler")
+def test_launches_that_are_done_with_need_no_python_and_are_counted(cuda: Runtime, asked: list[int]) -> None:
+    data = Data(cuda)
+    plain = plain_result(cuda, data)
+    for _ in range(2):
+        asked.clear()
+        with wl.profile(auto="loads,stores", launches=1) as profile:
+            launch = by_compile(Shift(3.0), data)
+            for _ in range(20):
+                launch()
+                assert data.result() == plain
+        assert profile.seen == {"scale": 20, "Shift.kernel": 20}
+        assert woven(cuda) == [True] * 2 + [False] * 38
+        assert len(profile.trace.launches) == 2
+        # One is recorded, some plain ones are timed, and the next one finds that nothing is left to do.
+        assert len(asked) == 2 * (2 + TIMED_LAUNCHES)
+    launch()
+    assert data.result() == plain
 
 
 @pytest.mark.parametrize("how", [by_call, by_compile])

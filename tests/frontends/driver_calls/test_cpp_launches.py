@@ -3,9 +3,11 @@ C library, and the kernels run in the interpreter."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +61,58 @@ def test_threads_that_python_does_not_know_are_recorded() -> None:
     told = run_scenario("threads")
     assert told["fired"] == [True] * 3
     assert (told["launches"], told["tracks"]) == (3, 3 * TRACKS)
+
+
+@pytest.mark.parametrize("thread", ["python", "cpp"])
+def test_recorded_launches_need_no_python_while_memory_is_at_hand(thread: str) -> None:
+    told = run_scenario("steady", thread, "{}")
+    assert told["fired"] == [True] * 40
+    assert (told["launches"], told["tracks"], told["spans"]) == (40, 40 * TRACKS, 40 * SPANS)
+    assert told["seen"] == {"vector_add": 40}
+    assert told["streams"] == [7 + number % 3 for number in range(40)]
+    assert told["order"] == sorted(told["order"]), "launches of the trace are in the order of the program"
+    assert told["asked"] == 1, "Python was asked about the first launch alone"
+    assert told["stderr"] == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded", "asked"),
+    [({"launches": 30}, 30, 22), ({"within": "never"}, 0, 40)],
+)
+def test_launches_without_python_keep_to_what_is_asked_for(options: dict[str, Any], recorded: int, asked: int) -> None:
+    told = run_scenario("steady", "python", json.dumps(options))
+    assert sum(told["fired"]) == told["launches"] == recorded
+    assert told["seen"] == {"vector_add": 40}
+    assert told["asked"] <= asked
+
+
+def test_memory_for_threads_of_cpp_is_filled_up_ahead_of_time() -> None:
+    told = run_scenario("refilled")
+    assert told["fired"] == [True] * 30
+    assert told["launches"] == 30
+    assert told["asked"] == 1, "only the first launch waited for Python"
+    assert told["refills"] > 1
+
+
+def test_memory_that_no_launch_needed_is_given_back() -> None:
+    told = run_scenario("shelves")
+    assert told["fired"] == [True] * 8 + [False] + [True] * 3
+    assert told["in_use"] == [0, 0]
+    assert told["launches"] == 3
+
+
+def test_a_woven_kernel_that_the_driver_refuses_later_runs_plain() -> None:
+    told = run_scenario("refused_later")
+    assert told["fired"] == [True] * 4 + [False] * 4
+    assert told["launches"] == 4
+    assert told["seen"] == {"vector_add": 8}
+    assert told["notes"]["vector_add"] == ["runs unmarked: the driver refuses the woven kernel (CUDA error 701)"]
+
+
+def test_captured_launches_between_recorded_ones_go_into_the_graph() -> None:
+    told = run_scenario("captured_between")
+    assert told["fired"] == [True] * 5
+    assert (told["launches"], told["tracks"]) == (5, 5 * TRACKS)
 
 
 def test_threads_of_both_kinds_launch_at_the_same_time() -> None:

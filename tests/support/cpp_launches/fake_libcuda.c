@@ -13,17 +13,20 @@ typedef int (*runner)(uint64_t, const U *, uint64_t, void **, int);
 typedef uint64_t (*loader)(const void *, uint64_t, const char *);
 static runner run;
 static loader load;
-static int refused, graphs;
+static int refused, graphs, refusals;
 
 void fake_connect(runner r, loader l) { run = r, load = l; }
 /* Let the next launches fail with this status. */
 void fake_refuse(int status) { refused = status; }
 
+/* Let this many launches fail. */
+void fake_refuse_times(int status, int times) { refused = status, refusals = times; }
+
 static int go(H f, U gx, U gy, U gz, U bx, U by, U bz, U shared, H stream, H *params, H *extra) {
     U sizes[7] = {gx, gy, gz, bx, by, bz, shared};
     if (refused) {
         int status = refused;
-        refused = 0;
+        if (!refusals || !--refusals) refused = 0;
         return status;
     }
     return run((uint64_t)f, sizes, (uint64_t)stream, params ? params : extra, !params && extra);

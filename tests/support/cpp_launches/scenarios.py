@@ -19,6 +19,8 @@ import warplens as wl
 from tests.support.fake_driver import FakeDriver, fake_driver
 from tests.support.vector_add_launch import PTX, Data
 from warplens.driver import call_hooks as hook_file
+from warplens.launch import buffers
+from warplens.record.capture import HOST_NS
 from warplens.session import active
 
 U64, AT, INT = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int
@@ -94,7 +96,8 @@ def told(prof: Any) -> dict[str, Any]:
     except wl.WarplensError as error:
         regions, launches, spans, tracks, problem = [], 0, 0, 0, str(error)
     return {"regions": regions, "launches": launches, "spans": spans, "tracks": tracks, "seen": prof.seen,
-            "notes": prof.notes, "problem": problem}  # fmt: skip
+            "notes": prof.notes, "problem": problem,
+            "order": [one.extra[HOST_NS] for one in trace.meta.launches] if launches else []}  # fmt: skip
 
 
 def profiled(machine: Machine, work: Callable[[], None], **options: Any) -> dict[str, Any]:
@@ -165,6 +168,95 @@ def threads(machine: Machine) -> dict[str, Any]:
             machine.launch(thread=True)
 
     return profiled(machine, work)
+
+
+def steady(machine: Machine) -> dict[str, Any]:
+    """More launches than memory is lent for at once, of two shapes in turn, in a thread of Python's or of C++."""
+    thread, asked = sys.argv[3] == "cpp", []
+
+    def work() -> None:
+        hooks, _ = hook_file.call_hooks()
+        assert hooks is not None
+        hooks.set_patience(30000, 60000)
+        before = hooks.find
+        hooks.find = lambda handle: asked.append(handle) or before(handle)
+        machine.load()
+        for number in range(40):
+            machine.launch("ex" if number % 2 else "plain", thread=thread, stream=7 + number % 3)
+
+    told = profiled(machine, work, records_per_warp=16, **json.loads(sys.argv[4]))
+    return {**told, "asked": len(asked)}
+
+
+def refilled(machine: Machine) -> dict[str, Any]:
+    """A thread of C++ launches more than memory is lent for at once, and Python has time to lend more before it is
+    used up."""
+    asked, refills = [], []
+
+    def work() -> None:
+        hooks, _ = hook_file.call_hooks()
+        assert hooks is not None
+        hooks.set_patience(30000, 60000)
+        session = active()
+        assert session is not None
+        launch, lend_more = session.launch, session.lend_more
+        session.launch = lambda *given: asked.append(given) or launch(*given)
+        session.lend_more = lambda *given: (lend_more(*given), refills.append(given))
+        machine.load()
+        for number in range(30):
+            machine.launch(thread=True)
+            while len(refills) < (number + 4) // 8:  # each time that half of a shelf is used up
+                time.sleep(0.001)
+
+    buffers.MOST_READY = 8
+    return {**profiled(machine, work, records_per_warp=16), "asked": len(asked), "refills": len(refills)}
+
+
+def shelves(machine: Machine) -> dict[str, Any]:
+    """Two profiles with a launch between them: the memory of the first must not be used by what follows."""
+    sessions: list[Any] = []
+
+    def work() -> None:
+        if not sessions:
+            machine.load()
+        for _ in range(3 if sessions else 8):
+            machine.launch()
+        sessions.append(active())
+        engines.extend(active().buffers.engines())
+
+    engines: list[Any] = []
+    profiled(machine, work, records_per_warp=16)
+    machine.launch()
+    told = profiled(machine, work, records_per_warp=16)
+    return {**told, "in_use": [engine.in_use for engine in engines]}
+
+
+def refused_later(machine: Machine) -> dict[str, Any]:
+    """The driver takes some woven launches and refuses those that follow."""
+
+    def work() -> None:
+        machine.load()
+        for number in range(8):
+            if number == 4:
+                machine.driver.fake_refuse_times(701, 2)
+            machine.launch()
+
+    return profiled(machine, work, records_per_warp=16)
+
+
+def captured_between(machine: Machine) -> dict[str, Any]:
+    """A graph is captured and replayed while memory for further launches is at hand."""
+    given = (U64(7), *map(U64, machine.data.places), 100)
+
+    def work() -> None:
+        machine.load()
+        machine.launch()
+        machine.launch()
+        assert machine.library.replay(b"plain", 2, 0, BLOCKS, THREADS, *given) == 0
+        machine.data.result()
+        machine.launch()
+
+    return profiled(machine, work, records_per_warp=16)
 
 
 def locked(machine: Machine) -> dict[str, Any]:

@@ -109,10 +109,9 @@ def _fit_many(
 
 def _units(source: AnchoredTracks, wanted: Bool) -> Int64:
     """The distinct units of the wanted launches, in order."""
-    there = np.zeros((len(wanted), int(source.sm.max()) + 1), bool)
-    there[source.launch, source.sm] = True
-    there[~wanted] = False
-    launch, sm = np.nonzero(there)
+    sms = int(source.sm.max()) + 1
+    there = np.bincount(source.launch * sms + source.sm, minlength=len(wanted) * sms).reshape(-1, sms)
+    launch, sm = np.nonzero((there > 0) & wanted[:, None])
     return (launch << UNIT_BITS) + sm
 
 
@@ -152,8 +151,10 @@ def _one_line_per_clock(
         clock: Int64 = (unit >> UNIT_BITS) * labels + label[unit & (UNIT - 1)]
         return clock
 
-    clocks, line = np.unique(clock_of(units), return_inverse=True)
-    member = np.searchsorted(clocks, clock_of(anchors.unit))
+    known = np.zeros((int(units.max(initial=0)) >> UNIT_BITS) * labels + labels, bool)
+    known[clock_of(units)] = True
+    clocks, number = np.flatnonzero(known), np.cumsum(known) - 1
+    line, member = number[clock_of(units)], number[clock_of(anchors.unit)]
     launch = clocks // labels
     seen = np.bincount(member, minlength=len(clocks)) > 0
     bad = np.zeros(int(launch.max(initial=0)) + 1, bool)
@@ -193,7 +194,7 @@ def _straight(
     method = "none"
     if of.any():
         place = np.cumsum(fittable) - 1
-        group = np.unique(launch[fittable], return_inverse=True)[1]
+        group = np.cumsum(np.diff(launch[fittable], prepend=launch[fittable][:1]) != 0)
         some = anchors if of.all() else anchors.take(of)
         found = Anchors(some.clock, some.ns, timer, mhz).lines(place[member[of]], group)
         line[fittable], method = found.origin, found.method

@@ -3,18 +3,21 @@ automatic marks, marks of IKET and marks of `warplens.compat.iket`."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from warplens.driver.call_hooks import passing
+from warplens.driver.call_hooks import hook_library, passing
+from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver
 from warplens.frontends.cuda_bindings import Arguments
-from warplens.frontends.cute.host_code import Host, Launch, shape_of
+from warplens.frontends.cute.host_code import LAUNCH, Host, plain_launch, shape_of
 from warplens.frontends.cute.ptx_keeper import PtxKeeper, has_iket_on, text_of, wrap_method
 from warplens.frontends.cute.requirement import require_cute
 from warplens.frontends.driver_calls.frontend import why_not
@@ -23,6 +26,7 @@ from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.intercept.woven_module import Twin, Unavailable, has_marks
+from warplens.launch.variant import Variant
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import parse
@@ -45,6 +49,13 @@ class _Program:
     host: Host | Unavailable | None
 
 
+class _Call(threading.local):
+    """The call of a compiled function that a thread is in: its PTX, and what went wrong."""
+
+    text: str | None = None
+    failed: BaseException | None = None
+
+
 class Cute:
     """Follows functions of the DSL from their compilation to the kernels that they launch."""
 
@@ -53,7 +64,14 @@ class Cute:
         self.automatic = bool(launches.session.options.marks)
         self._keeper = PtxKeeper(lambda dsl: self.running and (self.automatic or has_iket_on(dsl)))
         self._programs: WeakKeyDictionary[Any, _Program] = WeakKeyDictionary()
-        self._call = threading.local()
+        self._latest: tuple[Callable[[], Any], _Program] = (lambda: None, _Program((), None, None))
+        """The module of the last call, by a weak reference, and its program."""
+        self._call = _Call()
+        self._answer = LAUNCH(self._launch)
+        self._launch_address = 0
+        """What host code launches by; 0 before there is any."""
+        self._closed: dict[int, tuple[int, Variant]] = {}
+        """By number of the library's counter, kernels and variants whose launches are only counted."""
 
     def install(self) -> list[Callable[[], None]]:
         from cutlass.base_dsl.jit_executor import JitExecutor
@@ -62,12 +80,23 @@ class Cute:
         for function in list(instances(CudaDialectJitCompiledFunction)):
             if _is_tvm_ffi(function):
                 _remember(function)
-        runner = wrap_method(JitExecutor, "run_compiled_program", self._runner)
+        self.launches.session.buffers.open_shelves(for_launches=True)
+        runner = wrap_method(JitExecutor, "run_compiled_program", self._runner, passes_on=True)
         return [self._keeper.install(self._hand_over), runner, self._stop]
 
     def _stop(self) -> None:
         self.running = False
         self._programs.clear()
+        self._latest = lambda: None, self._latest[1]
+        self.launches.session.buffers.open_shelves(for_launches=False)
+        hooks, _ = hook_library()
+        if hooks is not None and self._launch_address:
+            hooks.answer_configs(None, None, 0)
+        for number, (kernel, variant) in self._closed.items():
+            assert hooks is not None
+            variant.launches += hooks.count(number)
+            hooks.reopen_function(kernel)
+        self._closed.clear()
         self._keeper.close()
 
     def _hand_over(self, function: Any) -> None:
@@ -85,23 +114,30 @@ class Cute:
             self.launches.refuse(plain_name(symbol), Unavailable(f"it is called by {way}, past Python: {reason}"))
 
     def _runner(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        call = self._call
+
         def run_compiled_program(executor: Any, exe_args: list[Any]) -> Any:
-            host = self._host(getattr(executor, "jit_module", None), exe_args) if self.running else None
-            with passing():  # what is launched here is counted here
-                if host is None:
+            module, program = getattr(executor, "jit_module", None), None
+            latest, known = self._latest
+            if module is not None and latest() is module:
+                program = known
+            elif self.running:
+                program = self._program_of(module, exe_args)
+            if program is None or not isinstance(program.host, Host):
+                with passing():  # what is launched here is counted here
                     return original(executor, exe_args)
-                self._call.failed = None
-                try:
-                    return original(host.executor, exe_args)
-                finally:
-                    failed, self._call.failed = self._call.failed, None
-                    if failed is not None:
-                        raise failed from None
+            call.text = program.text
+            try:
+                return original(program.host.executor, exe_args)
+            finally:
+                if call.failed is not None:
+                    failed, call.failed = call.failed, None
+                    raise failed from None
 
         return run_compiled_program
 
-    def _host(self, module: Any, exe_args: list[Any]) -> Host | None:
-        """The second engine of the function that loaded `module`; None where the plain one runs."""
+    def _program_of(self, module: Any, exe_args: list[Any]) -> _Program | None:
+        """The function that loaded `module`; None where its plain host code runs."""
         if not getattr(module, "cuda_library", None):
             return None
         if not self.automatic and not PtxKeeper.kept:
@@ -115,7 +151,9 @@ class Cute:
             for symbol in program.symbols:
                 self.launches.refuse(plain_name(symbol), program.host)
             return None
-        return program.host
+        if program.text is not None and program.host is not None:
+            self._latest = weakref.ref(module), program
+        return program
 
     def _program(self, module: Any) -> _Program:
         function = _function_of(module)
@@ -128,31 +166,58 @@ class Cute:
                 raise Unavailable("only its machine code is left; compile it inside the profile")
             if text is None and (unwritten := getattr(function, "__ptx__", None)):
                 raise Unavailable(f"the DSL could not write its PTX to {unwritten}")
-            launch = functools.partial(self._launch, text)
-            return _Program(symbols, text, Host(function, module.cuda_library[0], launch))
+            return _Program(symbols, text, Host(function, module.cuda_library[0], self._address()))
         except Unavailable as reason:
             return _Program(symbols, text, reason)
 
-    def _launch(self, text: str | None, plain: Launch, config: int, kernel: int, arguments: int) -> int:
+    def _address(self) -> int:
+        """What host code launches by: a function in C, or the one below where there is no compiler."""
+        if not self._launch_address:
+            hooks, _ = hook_library()
+            calls = driver().launch_calls()
+            if hooks is not None:
+                hooks.use(calls)
+                self._launch_address = hooks.answer_configs(self._answer, plain_launch(), calls[3])
+            else:
+                self._launch_address = ctypes.cast(self._answer, ctypes.c_void_p).value or 0
+        return self._launch_address
+
+    def _launch(self, config: int, kernel: int, arguments: int) -> int:
         """One launch of the host code. No error may leave through it: what goes wrong is kept until it has returned."""
+        text, plain = self._call.text, plain_launch()
         try:
             lib = driver()
             symbol, function, shape = lib.name_of(kernel, "Kernel"), lib.kernel_function(kernel), shape_of(config)
             if text is not None and _has_hand_marks(text, symbol):
-                return plain(config, kernel, arguments)
+                return int(plain(config, kernel, arguments))
             if not self.automatic and not _has_inert_marks(text or "", symbol):
-                return plain(config, kernel, arguments)
+                return int(plain(config, kernel, arguments))
+
+            def parameters() -> int:
+                return len(lib.parameter_sizes(function))
 
             def woven(twin: Twin, pointer: int) -> int:
-                given = Arguments(arguments, len(lib.parameter_sizes(function)), pointer)
+                given = Arguments(arguments, parameters(), pointer)
                 lib.launch_config(config, twin.function, given.address)
                 return 0
 
             known = PlainKernel(symbol, function, functools.partial(_ptx, text), text)
-            return self.launches.launch(known, shape, lambda: plain(config, kernel, arguments), woven)
+            status = self.launches.launch_in_c(
+                known, shape, kernel, parameters, lambda: plain(config, kernel, arguments), woven
+            )
+            self._close(kernel, shape, self.launches.variant(known, shape))
+            return int(status)
         except BaseException as error:  # no exception can pass the host code in between; the caller raises it
             self._call.failed = error
             return _FAILED
+
+    def _close(self, kernel: int, shape: Shape, variant: Variant) -> None:
+        """Ask no more about launches of a variant that is done with."""
+        hooks, _ = hook_library()
+        if variant.closed and hooks is not None and self.running:
+            number = hooks.close(kernel, shape, driver().context())
+            if number >= 0:
+                self._closed[number] = kernel, variant
 
 
 def _is_tvm_ffi(function: Any) -> bool:

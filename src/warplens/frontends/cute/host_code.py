@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from warplens.driver.kernel_arguments import Shape
 from warplens.frontends.intercept.woven_module import Unavailable
 
-Launch = Callable[[int, int, int], int]
-"""Takes the addresses of a launch's configuration, kernel and array of argument addresses; gives a CUDA error."""
-
 _SYMBOL = "_cudaLaunchKernelEx"
-_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+"""Takes the addresses of a launch's configuration, kernel and array of argument addresses; gives a CUDA error."""
 _LOAD = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
@@ -46,17 +43,17 @@ def shape_of(config: int) -> Shape:
 class Host:
     """A second engine of a compiled function; `executor` runs it as the DSL's own executor runs the plain one."""
 
-    def __init__(self, function: Any, library: Any, launch: Callable[[Launch, int, int, int], int]) -> None:
+    def __init__(self, function: Any, library: Any, launch: int) -> None:
+        """`launch` is the address of the function that its launches call."""
         from cutlass._mlir import execution_engine
         from cutlass.base_dsl.jit_executor import JitExecutor
         from cutlass.cutlass_dsl import CuTeDSL
         from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitModule
 
         libraries = CuTeDSL._get_dsl().get_shared_libs()
-        self._launch = _LAUNCH(functools.partial(launch, plain_launch(tuple(libraries))))
         try:
             engine = execution_engine.ExecutionEngine(function.ir_module, opt_level=2, shared_libs=libraries)
-            engine.raw_register_runtime(_SYMBOL, ctypes.cast(self._launch, ctypes.c_void_p))
+            engine.raw_register_runtime(_SYMBOL, ctypes.c_void_p(launch))
             entry = engine.lookup(function.function_name)
             load = engine.raw_lookup("cuda_load_to_device")
         except (RuntimeError, TypeError) as error:
@@ -83,11 +80,13 @@ def _share_kernels(load: Any, library: int, devices: int) -> None:
 
 
 @functools.cache
-def plain_launch(libraries: Sequence[str]) -> Launch:
-    """What the plain host code launches by."""
-    for path in libraries:
+def plain_launch() -> Any:
+    """What the plain host code launches by: a function of the DSL's runtime library."""
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    for path in CuTeDSL._get_dsl().get_shared_libs():
         found = getattr(ctypes.CDLL(path), _SYMBOL, None)
         if found is not None:
             found.argtypes, found.restype = [ctypes.c_void_p] * 3, ctypes.c_int32
-            return found  # type: ignore[no-any-return]
+            return found
     raise Unavailable("the DSL's runtime library does not launch the way that is known of it")

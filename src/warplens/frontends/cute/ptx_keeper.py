@@ -129,9 +129,9 @@ _unused: dict[Any, Any] = {}
 """Methods that were to be taken away while others lay on top of them, and what they replaced."""
 
 
-def wrap_method(kind: type, name: str, make: Callable[[Any], Any]) -> Callable[[], None]:
+def wrap_method(kind: type, name: str, make: Callable[[Any], Any], *, passes_on: bool = False) -> Callable[[], None]:
     """Put a method in the place of another, and return what takes it away: at once, also where others were put on top
-    of it meanwhile."""
+    of it meanwhile. One that `passes_on` its calls by itself from then on is called without a detour."""
     owner = next(one for one in kind.__mro__ if name in vars(one))
     original = vars(owner)[name]
     made = make(original)
@@ -140,6 +140,8 @@ def wrap_method(kind: type, name: str, make: Callable[[Any], Any]) -> Callable[[
     def new(*arguments: Any, **named: Any) -> Any:
         return (original if new in _unused else made)(*arguments, **named)
 
+    if passes_on:
+        new = functools.wraps(original)(made)
     setattr(owner, name, new)
 
     def undo() -> None:

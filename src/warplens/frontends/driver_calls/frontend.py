@@ -8,7 +8,15 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from warplens.driver.call_hooks import CallHooks, CallKind, DriverCall, HandleKind, HandleOrigin, call_hooks
+from warplens.driver.call_hooks import (
+    CallHooks,
+    CallKind,
+    DriverCall,
+    HandleKind,
+    HandleOrigin,
+    call_hooks,
+    installed_hooks,
+)
 from warplens.driver.kernel_arguments import Shape
 from warplens.driver.libcuda import driver, has_driver
 from warplens.errors import WarplensError, without_frames
@@ -41,9 +49,14 @@ def tuning_in_cpp() -> Iterator[None]:
     """Leave every launch alone inside the block, in whichever thread it is made: somebody may time it."""
     compiler = object()
     _tuning.append(compiler)
+    hooks = installed_hooks()
+    if hooks is not None:
+        hooks.suspend_ready(1)
     try:
         yield
     finally:
+        if hooks is not None:
+            hooks.suspend_ready(-1)
         _tuning.remove(compiler)
 
 
@@ -73,6 +86,7 @@ class DriverCalls:
 
     def install(self) -> list[Callable[[], None]]:
         self.hooks.reopen()
+        self.session.buffers.open_shelves(for_launches=True)
         return [self._settle, self.hooks.listen(self._answer), _keep_ptx()]
 
     def _answer(self, call: DriverCall) -> None:
@@ -97,6 +111,10 @@ class DriverCalls:
         known = executables(self.session)
         if call.kind == CallKind.LAUNCH:
             self._launch(call)
+        elif call.kind == CallKind.REFILL:
+            kernel = self._kernel(call, self.hooks.find(call.function))
+            parameters = functools.partial(self._count, kernel)
+            self.launches.refill(kernel, self._shape(kernel, call), call.function, parameters)
         elif call.kind == CallKind.CAPTURE_BEGAN:
             known.began(call.stream)
         elif call.kind == CallKind.GRAPH_MADE:
@@ -106,7 +124,9 @@ class DriverCalls:
         elif call.kind == CallKind.GRAPH_ENDS:
             self._executables.discard(self._sources.pop(call.graph, call.graph))
         elif call.kind == CallKind.CONTEXT_ENDS and self.hooks.context_ends is not None:
+            self.session.buffers.open_shelves(for_launches=False)  # what they hold is memory of a context
             self.hooks.context_ends()
+            self.session.buffers.open_shelves(for_launches=True)
 
     def _made(self, executable: int, graph: int) -> None:
         """An executable graph was made. Its nodes can be changed for as long as it and its graph are there."""
@@ -143,12 +163,14 @@ class DriverCalls:
             return status
 
         try:
-            self.launches.launch(kernel, shape, lambda: self.hooks.make(call), woven)
+            parameters = functools.partial(self._count, kernel)
+            self.launches.launch_in_c(kernel, shape, call.function, parameters, lambda: self.hooks.make(call), woven)
         except _WovenFailed as problem:
             variant.closed = True
             self.session.note(variant.kernel, f"runs unmarked: {problem}")
         if variant.closed:
-            number = self.hooks.close(call.function, call.shape)
+            context = driver().context() if kernel.function != call.function else 0
+            number = self.hooks.close(call.function, call.shape, context)
             if number >= 0:
                 self._closed[number] = variant
 
@@ -212,6 +234,7 @@ class DriverCalls:
 
     def _settle(self) -> None:
         """Add up what was only counted, and say which libraries have no PTX."""
+        self.session.buffers.open_shelves(for_launches=False)
         for number, variant in self._closed.items():
             variant.launches += self.hooks.count(number)
         self._unmarked.settle()

@@ -20,6 +20,7 @@ from warplens.frontends.intercept.woven_module import Twin, Unavailable, Unmarka
 from warplens.launch.captured_graphs import CapturedCode, NodeFunction
 from warplens.launch.graph_cells import CELL_BYTES
 from warplens.launch.lent_launch import LentLaunch
+from warplens.launch.native_launches import NativeTarget
 from warplens.launch.thinning import Thinning
 from warplens.launch.variant import Variant
 from warplens.launch.weaving_options import weaving
@@ -127,6 +128,38 @@ class Interceptor:
         return self.session.launch(
             variant, shape.stream, plain, lambda captured: self._record(kernel, variant, shape, woven, captured)
         )
+
+    def launch_in_c(
+        self,
+        kernel: PlainKernel,
+        shape: Shape,
+        handle: int,
+        parameters: Callable[[], int],
+        plain: Callable[[], T],
+        woven: Callable[[Twin, int], T],
+    ) -> T:
+        """`launch`, where launches of `handle` pass the library in front of the driver: it makes those that follow by
+        itself while memory for them is at hand. `parameters` says how many parameters the plain kernel has."""
+        variant = self.variant(kernel, shape)
+        if variant.ready is not None:
+            variant.ready.unshelve()
+        result = self.launch(kernel, shape, plain, woven)
+        found = self._described.get(_key(kernel, shape))
+        if variant.ready is not None and found is not None:
+            twin, described = found
+            target = NativeTarget(handle, shape, twin.function, parameters())
+            self.session.buffers.shelve(described, variant, target)
+        return result
+
+    def refill(self, kernel: PlainKernel, shape: Shape, handle: int, parameters: Callable[[], int]) -> None:
+        """Have memory for further launches at hand before the library in front of the driver runs out of it."""
+        found = self._described.get(_key(kernel, shape))
+        if found is not None and is_running(self.session):
+            twin, described = found
+            variant = self.variant(kernel, shape)
+            self.session.lend_more(described, variant, shape.grid)
+            target = NativeTarget(handle, shape, twin.function, parameters())
+            self.session.buffers.shelve(described, variant, target)
 
     def known(self, kernel: PlainKernel, shape: Shape) -> KnownLaunch:
         """What a front end may keep of a launch, to find its way quickly when it comes again."""

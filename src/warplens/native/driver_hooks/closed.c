@@ -8,8 +8,8 @@
 #define BUCKETS 4096
 
 typedef struct closed {
-    uint64_t function;
-    uint32_t shape[7]; /* all 0: every shape */
+    uint64_t function, context; /* 0: every context */
+    uint32_t shape[7];          /* all 0: every shape */
     uint64_t count;
     struct closed *next;
 } closed;
@@ -26,9 +26,14 @@ static closed **bucket(uint64_t function, const uint32_t *shape) {
     return &buckets[hash * 0x9e3779b97f4a7c15ull >> 52];
 }
 
+static int is_same(const closed *one, uint64_t function, const uint32_t *shape) {
+    return one->function == function && !memcmp(one->shape, shape, sizeof one->shape);
+}
+
 static closed *find(uint64_t function, const uint32_t *shape) {
     closed *one = *bucket(function, shape);
-    while (one && (one->function != function || memcmp(one->shape, shape, sizeof one->shape))) one = one->next;
+    while (one && !(is_same(one, function, shape) && (!one->context || one->context == wl_current_context())))
+        one = one->next;
     return one;
 }
 
@@ -43,14 +48,14 @@ int wl_is_closed(const wl_call *call) {
     return one != NULL;
 }
 
-/* Ask no more about launches of a function with this shape, or with any if there is none. Gives a number for
-   wl_hooks_count, or -1. */
-int64_t wl_hooks_close(uint64_t function, const uint32_t *shape) {
+/* Ask no more about launches of a function with this shape, or with any if there is none, in a context, or in any if it
+   is 0: a library's kernel has one handle for all. Gives a number for wl_hooks_count, or -1. */
+int64_t wl_hooks_close(uint64_t function, const uint32_t *shape, uint64_t context) {
     int64_t number = -1;
     pthread_mutex_lock(&lock);
     closed *one = find(function, shape ? shape : every);
     if (!one && (one = calloc(1, sizeof *one))) {
-        one->function = function;
+        one->function = function, one->context = context;
         if (shape) memcpy(one->shape, shape, sizeof one->shape);
         closed **at = bucket(function, one->shape);
         one->next = *at, *at = one;
@@ -83,6 +88,7 @@ void wl_hooks_reopen(void) {
 /* A module is gone, and its functions' handles may be given out again: ask about them. Entries stay in the list of
    counts. */
 void wl_reopen_function(uint64_t function) {
+    wl_close_ready(function);
     pthread_mutex_lock(&lock);
     for (int i = 0; known && i < BUCKETS; i++)
         for (closed **at = &buckets[i]; *at;)

@@ -26,6 +26,7 @@ static _Atomic wl_listener listener;
 static void *(*thread_state)(void);
 static _Thread_local int passing;
 static char problem[256];
+static int installed;
 
 static int handles_own_stream(U slot) {
     return slot == LAUNCH_OWN || slot == LAUNCH_EX_OWN || slot == COOPERATIVE_OWN || slot == BEGIN_OWN ||
@@ -36,20 +37,15 @@ static uint64_t stream_of(U slot, H stream) {
     return !stream && handles_own_stream(slot) ? OWN_STREAM : (uint64_t)(uintptr_t)stream;
 }
 
-static uint64_t current_context(void) {
-    static int (*get)(H *);
-    H context = NULL;
-    if (!get) get = (int (*)(H *))dlsym(RTLD_DEFAULT, "cuCtxGetCurrent");
-    return get && !get(&context) ? (uint64_t)(uintptr_t)context : 0;
-}
+int wl_is_python_thread(void) { return !thread_state || thread_state(); }
 
 /* Show a call to Python. Returns whether Python has made it. */
 static int shown(wl_call *call) {
     wl_listener tell = atomic_load_explicit(&listener, memory_order_acquire);
     if (!tell) return 0;
-    if (thread_state && !thread_state()) {
+    if (!wl_is_python_thread()) {
         if (call->stream == OWN_STREAM) return 0; /* it is another stream in the thread that would make the launch */
-        call->context = current_context();
+        call->context = wl_current_context();
         wl_answer_elsewhere(call);
     } else {
         passing++;
@@ -92,7 +88,7 @@ int wl_make_call(wl_call *call, uint64_t function, void **params) {
 
 static int launch(wl_call *call, H f) {
     call->kind = WL_LAUNCH, call->function = (uint64_t)(uintptr_t)f;
-    if (!wl_is_closed(call) && shown(call)) return call->status;
+    if (!wl_is_closed(call) && (wl_launch_ready(call) || shown(call))) return call->status;
     return wl_make_call(call, call->function, NULL);
 }
 
@@ -103,15 +99,49 @@ static int plain_launch(U slot, H f, const U *sizes, H stream, H *params, H *ext
     return launch(&call, f);
 }
 
+static void describe_config(wl_call *call, const char *config) {
+    call->config = (H)config;
+    if (!config) return;
+    memcpy(call->grid, config, 12), memcpy(call->block, config + 12, 12), memcpy(&call->shared, config + 24, 4);
+    memcpy(&call->given_stream, config + 32, 8);
+}
+
 static int launch_with(U slot, const char *config, H f, H *params, H *extra) {
-    wl_call call = {.slot = slot, .params = params, .extra = extra, .config = (H)config};
-    H stream = NULL;
-    if (config) {
-        memcpy(call.grid, config, 12), memcpy(call.block, config + 12, 12), memcpy(&call.shared, config + 24, 4);
-        memcpy(&stream, config + 32, 8);
-    }
-    call.given_stream = (uint64_t)(uintptr_t)stream, call.stream = stream_of(slot, stream);
+    wl_call call = {.slot = slot, .params = params, .extra = extra};
+    describe_config(&call, config);
+    call.stream = stream_of(slot, (H)(uintptr_t)call.given_stream);
     return launch(&call, f);
+}
+
+/* The launch function of host code that other front ends follow: one that takes a configuration, a kernel and the
+   addresses of its arguments. `by_config` is Python's answer to launches that are neither closed nor ready. */
+typedef int (*config_launcher)(H config, H kernel, H *params);
+static _Atomic config_launcher by_config, plain_by_config;
+
+static int passed(config_launcher make, H config, H kernel, H *params) {
+    passing++;
+    int status = make(config, kernel, params);
+    passing--;
+    return status;
+}
+
+int wl_hooks_launch_config(H config, H kernel, H *params) {
+    wl_call call = {.slot = LAUNCH_EX, .params = params};
+    describe_config(&call, config);
+    call.kind = WL_LAUNCH, call.function = (uint64_t)(uintptr_t)kernel, call.stream = call.given_stream;
+    if (!wl_is_closed(&call)) {
+        if (wl_launch_ready(&call)) return call.status;
+        config_launcher answer = atomic_load_explicit(&by_config, memory_order_acquire);
+        if (answer) return passed(answer, config, kernel, params);
+    }
+    return passed(plain_by_config, config, kernel, params);
+}
+
+/* Show launches by a configuration to a function; to none if it is null. `plain` makes them. */
+void wl_hooks_answer_config(config_launcher answer, config_launcher plain, H launch_ex) {
+    if (!installed && launch_ex) real[LAUNCH_EX] = launch_ex;
+    if (plain) plain_by_config = plain;
+    atomic_store_explicit(&by_config, answer, memory_order_release);
 }
 
 #define SIZES ((U[]){gx, gy, gz, bx, by, bz, shared})
@@ -345,7 +375,6 @@ static int get_proc_2(const char *name, H *found, int version, uint64_t flags, H
 /* Stand in front of the functions of a driver. `get_thread_state` gives null in threads that Python does not know.
    Returns null, or what is wrong. */
 const char *wl_hooks_install(const char *path, void *(*get_thread_state)(void)) {
-    static int installed;
     H ours[SLOTS];
     thread_state = get_thread_state;
     if (installed) return NULL;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum wl_kind { WL_LAUNCH, WL_CAPTURE_BEGAN, WL_GRAPH_MADE, WL_GRAPH_LAUNCH, WL_CONTEXT_ENDS, WL_GRAPH_ENDS };
+enum wl_kind { WL_LAUNCH, WL_CAPTURE_BEGAN, WL_GRAPH_MADE, WL_GRAPH_LAUNCH, WL_CONTEXT_ENDS, WL_GRAPH_ENDS, WL_REFILL };
 
 /* One call that Python may answer. `done` says that Python has made the call itself, and `status` what came of it. */
 typedef struct wl_call {
@@ -44,8 +44,20 @@ int wl_hooks_find(uint64_t handle, wl_origin *out);
 int wl_is_closed(const wl_call *call);
 void wl_reopen_function(uint64_t function);
 
+/* ready.c: launches that are recorded without Python */
+typedef struct wl_ready {
+    uint64_t pointer, event; /* the kernel's buffer, and what is reached when the launch is over */
+    uint64_t stream, number; /* where it was made, and as which of all */
+    int64_t time_ns;
+    int32_t state, status; /* free, taken, made or refused; what came of its event */
+} wl_ready;
+int wl_launch_ready(wl_call *call);
+uint64_t wl_current_context(void);
+void wl_close_ready(uint64_t function);
+
 /* waiting.c: calls of threads that Python does not know */
 void wl_answer_elsewhere(wl_call *call);
+void wl_ask_to_refill(const wl_call *call);
 
 /* exports.c */
 void *wl_find_export(void *library, const char *name);
@@ -54,6 +66,7 @@ void wl_replace_pointers(void *library, void *const *from, void *const *to, size
 int wl_is_left_alone(void *caller);
 
 /* hooks.c */
+int wl_is_python_thread(void);
 int wl_make_call(wl_call *call, uint64_t function, void **params);
 
 #endif

@@ -88,6 +88,22 @@ void wl_answer_elsewhere(wl_call *call) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Ask for memory for further launches like this one, and do not wait for it. */
+void wl_ask_to_refill(const wl_call *call) {
+    request *one = calloc(1, sizeof *one);
+    if (!one) return;
+    one->call = *call, one->call.kind = WL_REFILL, one->call.context = wl_current_context(), one->holders = 1;
+    one->call.params = one->call.extra = one->call.config = NULL;
+    pthread_mutex_lock(&lock);
+    if (open_for_calls) {
+        *last = one, last = &one->next;
+        pthread_cond_signal(&queued);
+        one = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    free(one);
+}
+
 /* How long a call may wait until it is taken, and until it is answered. */
 void wl_hooks_patience(int until_taken_ms, int until_finished_ms) {
     take_ms = patience = until_taken_ms, finish_ms = until_finished_ms;
