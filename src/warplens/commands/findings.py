@@ -15,9 +15,9 @@ from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
 from warplens.commands.shared.console import json_option, print_json, stdout, working
 from warplens.commands.shared.dataset_options import engine_for, engine_option
-from warplens.commands.shared.finding_options import collective_option, fact_options, known_facts
+from warplens.commands.shared.finding_options import fact_options, known_facts
 from warplens.commands.shared.number_range import number_range
-from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
+from warplens.commands.shared.rank_options import chosen_ranks, collective_option, ranks_option, read_ranks
 from warplens.engines.queries import dataset_findings
 from warplens.errors import ThresholdCrossed, UsageError
 from warplens.trace.dataset import RowSelection

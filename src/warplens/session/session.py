@@ -17,7 +17,6 @@ from warplens.launch.collected_run import CollectedRun, PendingLaunch
 from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
-from warplens.launch.stall_sampling import StallSampling
 from warplens.launch.thinning import sample_of
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
@@ -60,6 +59,8 @@ class Session:
         """Start with nothing collected: a decorated function enters the same profile many times."""
         self.run = CollectedRun()
         if self.options.stalls and self.enabled:
+            from warplens.launch.stall_sampling import StallSampling
+
             self.run.stalls = StallSampling(self.run.note)
         self.timings = Timings()
         window = Window.of(self.options)
