@@ -70,5 +70,7 @@ class Sections:
         self.document.setdefault("analyses", {})[name] = answer.to_json()
         if self._as_json:
             return
+        if not answer.kernels:
+            stdout().print(f"{name}: {analysis.without or 'the trace has nothing that it could be computed from'}")
         for kernel, one in answer.kernels.items():
             stdout().print(answer_table(analysis.table(kernel, one)))
