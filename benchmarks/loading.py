@@ -33,7 +33,9 @@ def loading(spans: int, repeats: int) -> dict[str, Any]:
         }
         found: dict[str, Any] = {"spans": spans}
         for kind, file in files.items():
-            runs = [measured(["stats", str(file)]) for _ in range(repeats)]
+            command = [sys.executable, "-m", "warplens", "stats", str(file)]
+            runs = [measured(command, Path(name)) for _ in range(repeats)]
+            assert all(run["exit_code"] == 0 for run in runs), command
             found[f"{kind}_process_s"] = min(run["user_s"] + run["system_s"] for run in runs)
             found[f"{kind}_warm_s"] = least_processor_time(lambda file=file: load(file).stats(), repeats)
         print(found, file=sys.stderr)

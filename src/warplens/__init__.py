@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from warplens.version import __version__
 
+TYPE_CHECKING = False  # as in `typing`, whose import takes longer than all the rest of this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from warplens.analyse.diff import diff as diff
     from warplens.analyse.region_sensitivity import Sensitivity as Sensitivity
     from warplens.analyse.roofline import roofline as roofline

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders import Span, make_trace
-from warplens.analyse.kernel_variants import kernel_variants, variant_rows
+from warplens.analyse.kernel_variants import kernel_variants, variant_labels, variant_rows
 from warplens.analyse.statistics import statistics
 from warplens.launch.variant import Variants
 from warplens.options import Options
@@ -112,9 +112,11 @@ def two_kernels() -> Trace:
 
 
 def test_rows_have_the_label_of_their_variant_unless_there_is_only_one() -> None:
-    codes, names = variant_rows(two_kernels())
+    trace = two_kernels()
+    codes, names = variant_rows(trace), variant_labels(trace.meta.launches)
     assert [names[code] for code in codes] == ["a[BLOCK=1]", "a[BLOCK=2]", "b"]
-    codes, names = variant_rows(make_trace([Span("load", 0, 10)]))
+    trace = make_trace([Span("load", 0, 10)])
+    codes, names = variant_rows(trace), variant_labels(trace.meta.launches)
     assert [names[code] for code in codes] == [""]
 
 

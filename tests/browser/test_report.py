@@ -393,6 +393,15 @@ def test_light_dark_and_print_are_drawn_anew(show: Show, trace: Trace) -> None:
     assert len(pdf) > 20_000
 
 
+@pytest.mark.parametrize("width", [920, 1000, 1160, 1400])
+def test_the_head_of_the_page_fits_any_window(show: Show, trace: Trace, width: int) -> None:
+    page = show(trace, width=width, height=700, scroll=False)
+    right = page.run("document.getElementById('theme').getBoundingClientRect().right")
+    assert 0 < right <= page.run("document.documentElement.clientWidth")
+    rows = page.run("new Set([...document.querySelectorAll('.facts > div')].map(one => one.offsetTop)).size")
+    assert rows == 1 or width < 1000
+
+
 def test_a_phone_sized_window_has_no_sideways_scroll(show: Show, trace: Trace) -> None:
     page = show(trace, width=390, height=800)
     assert page.run("document.documentElement.scrollWidth") <= 390

@@ -190,7 +190,7 @@ def test_doctor_says_whether_each_front_end_can_be_woven(
         (["stats", "{c}p"], 1, "does not exist; check the path (did you mean '{c}'?)"),
         (["stats", "{empty}"], 1, "is empty (0 bytes); copy it again or profile again"),
         (["stats", "{c}", "--tree", "--depth", "some"], 2, "'some' is not a whole number"),
-        (["info", "{py}"], 1, "not a readable Parquet file"),
+        (["info", "{py}"], 1, "is not a trace"),
         (["info", "{torch}"], 1, "name the .warplens file that it was exported from"),
         (["info"], 2, "give a trace"),
         (["export", "{c}"], 2, "no output file; give one"),

@@ -158,7 +158,7 @@ def test_remedies_can_be_pasted_from_a_narrow_terminal(width: int) -> None:
     remedy = "pip install 'warplens[cute]'"
     checks = [DoctorCheck("nvidia-cutlass-dsl", "missing", "not installed", "CuTe DSL kernels", remedy)]
     shown = io.StringIO()
-    Console(file=shown, width=width).print(_table(checks))
+    Console(file=shown, width=width).print(_table(checks, narrow=width < 160))
     assert "nvidia-cutlass-dsl" in shown.getvalue()
     assert remedy in shown.getvalue()
 

@@ -138,7 +138,7 @@ def test_a_trace_in_a_folder_by_launch_reads_back(trace: wl.Trace, tmp_path: Pat
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: p.write_bytes(b"hello"), "not a readable Parquet file"),
+        (lambda p: p.write_bytes(b"hello"), "is not a trace"),
         (lambda p: pq.write_table(pa.table({"a": [1]}), p), "without the 'warplens' key"),
         (lambda p: _with_document(p, b"{"), "JSON document is malformed"),
         (

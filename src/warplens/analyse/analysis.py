@@ -37,6 +37,8 @@ class Analysis(Generic[T]):
     name: str
     run: Callable[[Answers], PerKernel[T]]
     table: Callable[[str, T], AnswerTable]
+    without: str = ""
+    """What to say of a trace that it finds nothing in."""
     needs_timeline: bool = True
     """Whether it asks when something happened, which statistics that warps kept do not tell (mode="aggregate")."""
 

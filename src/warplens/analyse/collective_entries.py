@@ -17,6 +17,8 @@ from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
 
 COLLECTIVE_KERNELS = "nccl|nvshmem"
+ONE_RANK = "needs a trace of several ranks that ran the same collectives; see docs/scale.md"
+"""What analyses of a job say of other traces."""
 """Kernels with such names are collectives."""
 
 

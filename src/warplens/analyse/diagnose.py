@@ -108,7 +108,7 @@ def _bound(evidence: Evidence) -> tuple[str, str]:
     if point is None and (given.flops or given.bytes):
         return "unknown", f"no peaks are listed for {device or 'the device'}: measure them and pass --ceilings."
     if point is None:
-        return "unknown", "pass --flops and --bytes, or a Nsight Compute report with --ncu."
+        return "unknown", "pass --flops and --bytes, or an Nsight Compute report with --ncu."
     roof = point.ceilings
     parts = []
     if point.bandwidth is not None:

@@ -58,21 +58,25 @@ def kernel_variants(launches: Iterable[LaunchInfo], *, merge: bool = False) -> l
     return found
 
 
-def variant_rows(trace: Trace) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """For each row of the trace, the place of its variant's label in the list; "" where the trace has one variant."""
-    labels = [""]
+def variant_labels(launches: Iterable[LaunchInfo]) -> list[str]:
+    """The labels of the variants after an empty one, which stands alone where there is one variant."""
+    found = kernel_variants(launches)
+    return ["", *(one.label for one in found)] if len(found) > 1 else [""]
+
+
+def variant_rows(trace: Trace) -> npt.NDArray[np.int64]:
+    """For each row of the trace, the place of its variant's label among the `variant_labels`."""
     places: dict[tuple[int, int], int] = {}
     found = kernel_variants(trace.meta.launches)
-    for variant in found if len(found) > 1 else ():
-        places |= {(info.rank, info.launch): len(labels) for info in variant.launches}
-        labels.append(variant.label)
+    for at, variant in enumerate(found if len(found) > 1 else (), 1):
+        places |= {(info.rank, info.launch): at for info in variant.launches}
     if not places:
-        return np.zeros(len(trace), np.int64), labels
+        return np.zeros(len(trace), np.int64)
     width = 1 + max(info.launch for info in trace.meta.launches)
     code = np.zeros(width * (1 + max(info.rank for info in trace.meta.launches)), np.int64)
     for (rank, launch), place in places.items():
         code[rank * width + launch] = place
-    return code[trace.numpy("rank").astype(np.int64) * width + trace.numpy("launch")], labels
+    return code[trace.numpy("rank").astype(np.int64) * width + trace.numpy("launch")]
 
 
 def _identity(info: LaunchInfo) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
-from warplens.analyse.collective_entries import JobCollectives, matching_launches
+from warplens.analyse.collective_entries import ONE_RANK, JobCollectives, matching_launches
 from warplens.analyse.per_kernel import PerKernel
 from warplens.wording import duration, plural
 
@@ -71,4 +71,4 @@ def skew_table(kernel: str, one: LaunchSkew) -> AnswerTable:
     )
 
 
-SKEW = Analysis("skew", run=lambda ask: launch_skew(ask.job), table=skew_table)
+SKEW = Analysis("skew", run=lambda ask: launch_skew(ask.job), table=skew_table, without=ONE_RANK)

@@ -52,4 +52,6 @@ def _table(kernel: str, one: MeasuredSlopes) -> AnswerTable:
     )
 
 
-SENSITIVITY = Analysis("sensitivity", run=lambda ask: measured_slopes(ask.trace), table=_table)
+_WITHOUT = "the trace has no experiment with delays; `warplens sensitivity -o FILE` makes one (docs/sensitivity.md)"
+
+SENSITIVITY = Analysis("sensitivity", run=lambda ask: measured_slopes(ask.trace), table=_table, without=_WITHOUT)

@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, Answers, AnswerTable
-from warplens.analyse.collective_entries import Collective, JobCollectives
+from warplens.analyse.collective_entries import ONE_RANK, Collective, JobCollectives
 from warplens.analyse.job_launches import JobLaunches
 from warplens.analyse.lifetimes import Float
 from warplens.analyse.per_kernel import PerKernel
@@ -244,4 +244,4 @@ def _run(ask: Answers) -> PerKernel[RankLateness]:
     return PerKernel({} if found is None else {JOB: found})
 
 
-LATENESS = Analysis("lateness", run=_run, table=lateness_table)
+LATENESS = Analysis("lateness", run=_run, table=lateness_table, without=ONE_RANK)

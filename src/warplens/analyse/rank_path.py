@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warplens.analyse.analysis import Analysis, Answers, AnswerTable
-from warplens.analyse.collective_entries import JobCollectives, RankWindow
+from warplens.analyse.collective_entries import ONE_RANK, JobCollectives, RankWindow
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.rank_lateness import JOB
 from warplens.wording import duration, percent
@@ -107,4 +107,4 @@ def _run(ask: Answers) -> PerKernel[RankPath]:
     return PerKernel({} if found is None else {JOB: found})
 
 
-RANK_PATH = Analysis("rank-path", run=_run, table=path_table)
+RANK_PATH = Analysis("rank-path", run=_run, table=path_table, without=ONE_RANK)

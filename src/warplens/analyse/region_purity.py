@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warplens.record.capture import MACHINE_CODE
 from warplens.sass.verified_regions import KernelVerification
-from warplens.weave.code_between import is_between
+from warplens.weave.work_names import is_between
 from warplens.wording import percent
 
 if TYPE_CHECKING:

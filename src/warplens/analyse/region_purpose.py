@@ -8,7 +8,7 @@ from enum import Enum
 
 from warplens.analyse.code_counts import CodeCounts
 from warplens.errors import UsageError
-from warplens.weave.code_between import is_between
+from warplens.weave.work_names import is_between
 
 _LOCATION = re.compile(r"\s+\S+:\d+.*$")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

@@ -109,7 +109,7 @@ class _Unit:
             longer, of = self._add(rows, durations, count, total)
         else:
             longer, of = self._add_native(library, rows, durations, count, total)
-        for group in np.unique(of).tolist():
+        for group in np.flatnonzero(np.bincount(of)).tolist():
             self._longer[group].append(longer[of == group])
         return count, total
 

@@ -1,4 +1,7 @@
-"""Every analysis, listed once: `findings`, `warplens stats --show` and the report read this list."""
+"""Every analysis, listed once: `findings`, `warplens stats --show` and the report read this list.
+
+`analysis_names` has their names alone, for the help of `stats`.
+"""
 
 from __future__ import annotations
 

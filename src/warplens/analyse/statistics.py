@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from warplens.analyse.duration_counts import DurationCounts
 from warplens.analyse.executions import Executions, counts
-from warplens.analyse.kernel_variants import kernel_variants, variant_rows
+from warplens.analyse.kernel_variants import kernel_variants, variant_labels, variant_rows
 from warplens.analyse.mark_cost import corrected_means
 from warplens.analyse.region_purity import purity_by_region, region_purity
 from warplens.analyse.region_sums import MOST_GROUPS, RegionSums
 from warplens.analyse.row_pass import go_through, pass_over
 from warplens.analyse.sample_share import sample_line
+from warplens.analyse.stored_measures import Measures
 from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
 from warplens.text import printable
@@ -208,27 +209,12 @@ def statistics(
     """
     if by not in GROUPS:
         raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
-    regions = trace.regions
     split = by in WITH_VARIANTS and not merge_variants
-    variant, labels = variant_rows(trace) if split else (np.zeros(0, np.int64), [""])
-    group, groups = _groups(trace, by)
+    labels = variant_labels(trace.meta.launches) if split else [""]
+    kept = Measures.from_bytes(trace.kept_measures, len(trace), labels) if by == "region" and split else None
+    measured, groups = (kept, [""]) if kept is not None else _measured(trace, by, labels)
+    regions, measures, unended = measured.regions, measured.by_key, measured.unended
     many = len(regions) * len(labels)
-    few = many * len(groups) <= MOST_GROUPS and not trace.aggregated
-    plain = by == "region" and len(labels) == 1
-    if few and plain:
-        sums = pass_over(trace, RegionSums)
-    else:
-        trace.prefetch("region", "kind", "open")
-        codes = trace.codes("region")[0]
-        key = codes if by == "region" else group * many + codes
-        key = key + variant * len(regions) if len(labels) > 1 else key
-        if few:
-            go_through(trace, sums := RegionSums(trace, key, many * len(groups)))
-    if few:
-        measures, unended = _of_few(sums, many * len(groups)), sums.unended
-    else:
-        spans, is_open = trace.of_kind("span"), trace.numpy("open")
-        measures, unended = _of_many(trace, key, spans & ~is_open), np.bincount(key[spans & is_open], minlength=1)
     busy_cycles = sum(info.busy_cycles for info in trace.meta.launches) or _extent(trace, "start_cycle", "dur_cycles")
     busy_ns = sum(info.busy_ns for info in trace.meta.launches) or _extent(trace, "start_ns", "dur_ns")
 
@@ -248,13 +234,13 @@ def statistics(
             RegionStatistics(
                 **name(value),
                 **measure,
-                open=int(unended[value]) if value < len(unended) else 0,
+                open=unended.get(value, 0),
                 share=measure["total"] / lived if lived else 0.0,
                 exclusive_share=measure["exclusive"] / lived if lived else 0.0,
             )
         )
-    never = set(np.flatnonzero(unended).tolist()) - measures.keys()
-    rows += [never_ended(**name(value), unended=int(unended[value])) for value in sorted(never)]
+    never = unended.keys() - measures.keys()
+    rows += [never_ended(**name(value), unended=unended[value]) for value in sorted(never)]
     rows.sort(key=by_group)
     rows = with_trust(trace, rows, by, corrected=corrected and by == "region" and len(labels) == 1)
     known = kernel_variants(trace.meta.launches) if len(labels) > 1 else ()
@@ -265,8 +251,42 @@ def statistics(
         int(busy_ns),
         {one.label: one.to_json() for one in known},
         sample_line(trace.meta.launches),
-        value_statistics(trace) if not few or sums.marks else (),
+        measured.values,
     )
+
+
+def measures_to_keep(trace: Trace) -> bytes:
+    """What the file of a trace keeps for its statistics by region; empty for spans that stand for many executions."""
+    if trace.aggregated or not len(trace):
+        return b""
+    return _measured(trace, "region", variant_labels(trace.meta.launches))[0].to_bytes(len(trace))
+
+
+def _measured(trace: Trace, by: str, labels: Sequence[str]) -> tuple[Measures, Sequence[Any]]:
+    """Go through the rows of a trace: the measures of each region in each group, and the groups."""
+    regions = trace.regions
+    variant = variant_rows(trace) if len(labels) > 1 else np.zeros(0, np.int64)
+    group, groups = _groups(trace, by)
+    many = len(regions) * len(labels)
+    few = many * len(groups) <= MOST_GROUPS and not trace.aggregated
+    if few and by == "region" and len(labels) == 1:
+        sums = pass_over(trace, RegionSums)
+    else:
+        trace.prefetch("region", "kind", "open")
+        codes = trace.codes("region")[0]
+        key = codes if by == "region" else group * many + codes
+        key = key + variant * len(regions) if len(labels) > 1 else key
+        if few:
+            go_through(trace, sums := RegionSums(trace, key, many * len(groups)))
+    if few:
+        measures, unended = _of_few(sums, many * len(groups)), sums.unended
+    else:
+        spans, is_open = trace.of_kind("span"), trace.numpy("open")
+        measures, unended = _of_many(trace, key, spans & ~is_open), np.bincount(key[spans & is_open], minlength=1)
+    values = value_statistics(trace) if not few or sums.marks else ()
+    return Measures(
+        regions, labels, measures, {at: int(unended[at]) for at in np.flatnonzero(unended).tolist()}, values
+    ), groups
 
 
 def _of_few(sums: RegionSums, groups: int) -> dict[int, dict[str, Any]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warplens.analyse.rank_hangs import job_lines
-from warplens.record.capture import FULL
+from warplens.record.capture import FULL, HANG
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
 from warplens.wording import duration, number_ranges, plural
@@ -42,7 +41,7 @@ _NOUNS = {
 def warnings_of(trace: Trace) -> list[str]:
     """One line per problem that affects the numbers; empty for a clean trace."""
     losses = trace.meta.losses
-    lines = [*job_lines(trace), *_unfinished_ranks(trace)]
+    lines = [*_hang_lines(trace), *_unfinished_ranks(trace)]
     if losses.records_lost:
         full = plural(losses.tracks_full, "warp")
         is_ring = any(info.extra.get(FULL) == "ring" for info in trace.meta.launches)
@@ -67,6 +66,14 @@ def warnings_of(trace: Trace) -> list[str]:
             "(wlt.anchor(), WL_ANCHOR(), wlc.anchor())"
         )
     return lines
+
+
+def _hang_lines(trace: Trace) -> list[str]:
+    if not any(HANG in info.extra for info in trace.meta.launches):
+        return []
+    from warplens.analyse.rank_hangs import job_lines
+
+    return job_lines(trace)
 
 
 def _unfinished_ranks(trace: Trace) -> list[str]:

@@ -55,7 +55,9 @@ class _Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in _VERBS and not args[0].startswith("-"):
-            raise click.UsageError(f"no verb {args[0]!r}{did_you_mean(args[0], _VERBS)}", ctx)
+            is_file = os.path.exists(args[0])
+            hint = f"; it is a file: try `warplens stats {args[0]}`" if is_file else did_you_mean(args[0], _VERBS)
+            raise click.UsageError(f"no verb {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -10,10 +10,10 @@ from rich.markup import escape
 
 from warplens import samples
 from warplens.analyse.trace_quality import clock_line, warnings_of
-from warplens.commands.shared.analysis_tables import statistics_table
 from warplens.commands.shared.console import force_option, json_option, print_json, stdout
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.statistics_tables import statistics_table
 from warplens.decode import decode
 from warplens.errors import WarplensError
 from warplens.files import check_writable

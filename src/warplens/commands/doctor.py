@@ -6,10 +6,12 @@ import importlib.metadata
 import os
 import platform
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import click
 from rich.markup import escape
+from rich.table import Table
 
 from warplens import native
 from warplens.commands.shared.console import json_option, print_json, stdout
@@ -21,7 +23,6 @@ from warplens.native.driver_hooks import SWITCH, load_hooks
 from warplens.native.program_host import python_library
 from warplens.sass.cuda_tools import known_tool
 from warplens.version import __version__
-from warplens.view.adaptive_table import AdaptiveTable
 
 _CORE = ("numpy", "pyarrow", "rich", "click", "jinja2")
 _EXTRAS = {
@@ -29,6 +30,8 @@ _EXTRAS = {
     "pandas": ("trace.to_pandas()", "pip install pandas"),
     "matplotlib": ("plots written to files", "pip install 'warplens[viewer]'"),
 }
+_WIDE = 160
+"""Columns of a terminal that has room for the whole table."""
 _TOOLKIT = "comes with the CUDA toolkit"
 _TOOLS = {
     "nvcc": ("compiling CUDA C++ ahead of time: warplens nvcc", _TOOLKIT),
@@ -78,24 +81,38 @@ def command(as_json: bool) -> int:
         print_json({"warplens": __version__, "ok": not broken, "checks": [asdict(check) for check in checks]})
     else:
         console = stdout()
-        console.print(_table(checks))
+        console.print(_table(checks, narrow=console.is_terminal and console.width < _WIDE))
         verdict = f"missing: {', '.join(check.name for check in broken)}" if broken else "warplens works here"
         console.print(f"[bold]{verdict}[/]; items marked -- are optional")
     return 1 if broken else 0
 
 
-def _table(checks: list[DoctorCheck]) -> AdaptiveTable:
+def _table(checks: list[DoctorCheck], narrow: bool) -> Table:
     """Build the table; remedies are never truncated, so that they can be pasted."""
-    table = AdaptiveTable(spare=("used for", "found", "can be woven"))
-    for name in ("", "what", "found", "can be woven", "used for", "how to get it"):
-        table.add_column(name, no_wrap=True)
+    table = Table(header_style="bold", pad_edge=False, box=None, show_header=not narrow)
+    columns: dict[str, Callable[[DoctorCheck], str]] = {
+        "what": lambda one: one.name,
+        "found": lambda one: one.found,
+        "can be woven": lambda one: one.woven,
+        "used for": lambda one: one.purpose,
+        "how to get it": lambda one: one.remedy,
+    }
+    if narrow:
+        columns = {"what": columns["what"], "found": _in_lines}
+    columns = {name: text for name, text in columns.items() if any(map(text, checks))}
+    for name in ("", *columns):
+        table.add_column(name, no_wrap=not narrow, overflow="fold")
     marks = {"ok": "[green]ok[/]", "missing": "[yellow]--[/]", "broken": "[red]!![/]"}
     for check in checks:
-        table.add_row(
-            marks[check.state],
-            *(escape(text) for text in (check.name, check.found, check.woven, check.purpose, check.remedy)),
-        )
+        table.add_row(marks[check.state], *(escape(text(check)) for text in columns.values()))
     return table
+
+
+def _in_lines(check: DoctorCheck) -> str:
+    """For a narrow terminal: what was found or, of what is missing, what it is for and how to get it."""
+    if check.state == "ok":
+        return check.found if check.woven in ("", "yes") else f"{check.found}\nnot woven: {check.woven}"
+    return "\n".join(filter(None, (f"{check.found}; for {check.purpose}", check.remedy)))
 
 
 def _part(

@@ -10,16 +10,17 @@ from rich.markup import escape
 from warplens.analyse.analysis import Answers
 from warplens.analyse.evidence_packet import LEAST_BUDGET, evidence_packet
 from warplens.analyse.findings import findings_from
+from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings, print_unknown_overhead
 from warplens.commands.shared.console import json_option, print_json, stdout, working
 from warplens.commands.shared.dataset_options import engine_for, engine_option
-from warplens.commands.shared.finding_options import collective_option, fact_options, known_facts
+from warplens.commands.shared.finding_options import fact_options, known_facts
 from warplens.commands.shared.number_range import number_range
-from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
+from warplens.commands.shared.rank_options import chosen_ranks, collective_option, ranks_option, read_ranks
 from warplens.engines.queries import dataset_findings
-from warplens.errors import ThresholdCrossed, UsageError
+from warplens.errors import ThresholdCrossed, UsageError, did_you_mean
 from warplens.trace.dataset import RowSelection
 from warplens.wording import percent
 
@@ -71,6 +72,9 @@ def command(
     if runner is not None and budget is not None:
         raise UsageError("--budget needs the whole trace; leave out --engine, or name one rank's file")
     loaded = read_ranks(trace, ranks) if runner is None else datasets[0].outline()
+    known = [*loaded.kernels, *(one.label for one in kernel_variants(loaded.meta.launches))]
+    if kernel is not None and kernel not in known:
+        raise UsageError(f"--kernel {kernel}: no such kernel in this trace{did_you_mean(kernel, dict.fromkeys(known))}")
     facts = known_facts(given, loaded, kernel)
     named = kernel is not None and kernel in loaded.kernels
     part = loaded

@@ -18,7 +18,7 @@ from warplens.analyse.sampled_stalls import sampled_stalls, sampling_line
 from warplens.analyse.slowdown import slowdown_of
 from warplens.analyse.trace_quality import clock_line, rank_line, time_line, warnings_of
 from warplens.commands.shared.console import json_option, merge_variants_option, print_json, read_trace, stdout, table
-from warplens.commands.shared.counter_tables import print_counters
+from warplens.commands.shared.counter_tables import ncu_table, print_counters
 from warplens.commands.shared.dataset_options import engine_for
 from warplens.errors import UsageError
 from warplens.record.c_header import INCLUDE
@@ -95,8 +95,6 @@ def command(
 
 def _ncu(path: str, as_json: bool) -> dict[str, object]:
     """Print an Nsight Compute report, unless as JSON, and return it as a document."""
-    from warplens.commands.shared.analysis_tables import ncu_table
-
     kernels = read_ncu(path)
     if not as_json:
         stdout().print(ncu_table(kernels))

@@ -7,27 +7,16 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from warplens.analyse.analysis import Answers
-from warplens.analyse.executions import NO_TIMELINE
-from warplens.analyse.findings import findings_from
-from warplens.analyse.known_facts import KnownFacts
-from warplens.analyse.region_counters import AttributedPages, region_counters
-from warplens.analyse.region_tree import prune_tree, region_tree
-from warplens.analyse.registry import ANALYSES
+from warplens.analyse.analysis_names import ANALYSIS_NAMES
 from warplens.analyse.sample_share import sample_line
-from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.statistics import GROUPS, Statistics
 from warplens.analyse.trace_quality import time_line, warnings_of
-from warplens.commands.shared import analysis_tables
 from warplens.commands.shared.console import json_option, merge_variants_option, print_json, stdout, working
-from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
-from warplens.commands.shared.finding_options import collective_option, read_report
 from warplens.commands.shared.number_range import number_range
-from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
-from warplens.engines.queries import dataset_statistics
+from warplens.commands.shared.rank_options import chosen_ranks, collective_option, ranks_option, read_ranks
+from warplens.commands.shared.statistics_tables import print_cautions, statistics_table, value_table
 from warplens.errors import UsageError, did_you_mean
-from warplens.runner.nsight_compute import find_source_pages
 from warplens.trace.dataset import RowSelection
 from warplens.trace.model import Trace
 
@@ -64,7 +53,9 @@ from warplens.trace.model import Trace
     help="With --tree: drop regions below this share of warp time.  [default: 0]",
 )
 @click.option("--findings", "show_findings", is_flag=True, help="Show findings, as `warplens findings` does.")
-@click.option("--show", multiple=True, metavar="|".join(ANALYSES), help="Show this analysis as a table (repeatable).")
+@click.option(
+    "--show", multiple=True, metavar="|".join(ANALYSIS_NAMES), help="Show this analysis as a table (repeatable)."
+)
 @click.option("--waits", metavar="REGEX", help="With --findings or --show: additional regions to treat as waits.")
 @click.option(
     "--ncu",
@@ -107,8 +98,8 @@ def command(
     --tree, --findings and --show replace this table and can be combined.
     """
     for name in show:
-        if name not in ANALYSES:
-            raise UsageError(f"--show {name}: unknown analysis{did_you_mean(name, ANALYSES)}")
+        if name not in ANALYSIS_NAMES:
+            raise UsageError(f"--show {name}: unknown analysis{did_you_mean(name, ANALYSIS_NAMES)}")
     if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):
         raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):
@@ -119,6 +110,8 @@ def command(
         raise UsageError(f"--engine computes the table of statistics; leave out {others}")
     runner, datasets = engine_for([trace], engine) if only_table else (None, [])
     if runner is not None:
+        from warplens.engines.queries import dataset_statistics
+
         chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))
         with working(f"reading {trace}"):
             result = dataset_statistics(datasets[0], runner, by, merge_variants=merge_variants, selection=chosen)
@@ -126,73 +119,48 @@ def command(
         return
     loaded = read_ranks(trace, ranks)
     part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
-    for name in show:
-        if loaded.aggregated and ANALYSES[name].needs_timeline:
-            raise UsageError(f"--show {name}: {NO_TIMELINE}")
-    console = stdout()
-    sample = sample_line(part.meta.launches)
-    for line in filter(None, [sample, time_line(part)]) if not as_json else ():
-        console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
-    answers = Answers(part, waits, collectives=collective)
-    document: dict[str, Any] = {}
-    if as_tree:
-        roots = prune_tree(
-            region_tree(part), include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100
-        )
-        document["tree"] = [root.to_json() for root in roots]
-        if not as_json:
-            console.print(analysis_tables.tree_view(roots))
-    pages = find_source_pages(ncu) if ncu else None
-    if stalls and not loaded.meta.pc_samples:
-        raise UsageError(f"--stalls: {trace} has no samples; record it with `warplens run --stalls`")
-    if pages is not None or stalls:
-        counters = AttributedPages.joined([*([sampled_stalls(part)] if stalls else []), *_counters(part, pages)])
-        document["counters"] = counters.to_json()
-        if not as_json:
-            print_counters(console, counters)
-    only_pages = pages is not None and str(ncu).endswith(".csv")
-    if show_findings or (ncu and not only_pages):
-        facts = KnownFacts(
-            ncu=read_report(None if only_pages else ncu, None, part),
-            counters=tuple(row for one in _counters(part, pages) for row in one.regions),
-        )
-        with working("analysing"):
-            found = findings_from(answers, facts)
-        document |= found.to_json()
-        if not as_json:
-            analysis_tables.print_findings(console, found)
-            analysis_tables.print_unknown_overhead(part)
-    for name in show:
-        answer = answers.of(ANALYSES[name])
-        document.setdefault("analyses", {})[name] = answer.to_json()
-        if not as_json:
-            for kernel, one in answer.kernels.items():
-                console.print(analysis_tables.answer_table(ANALYSES[name].table(kernel, one)))
-    if not document:
+    if not as_json:
+        _print_notes([sample_line(part.meta.launches), time_line(part)])
+    if only_table:
         with working("analysing"):
             result = part.stats(by=by, merge_variants=merge_variants, corrected=True)
         result = result.sorted(metric) if metric else result
         document = result.to_json()
         if not as_json:
             _print_statistics(result)
+    else:
+        from warplens.commands.shared.stats_sections import Sections
+
+        sections = Sections(part, trace, as_json, waits, collective)
+        if as_tree:
+            sections.show_tree(include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100)
+        if ncu or stalls or show_findings:
+            sections.show_facts(ncu, stalls=stalls, findings=show_findings)
+        for name in show:
+            sections.show_analysis(name)
+        document = sections.document
     _print_rest(document, loaded, part, as_json)
 
 
 def _print_table(result: Statistics, trace: Trace, as_json: bool) -> None:
     """Print statistics that came from partial results; `trace` has the document and no rows."""
     if not as_json:
-        for line in filter(None, [result.sample, time_line(trace), SKETCHED]):
-            stdout().print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+        _print_notes([result.sample, time_line(trace), SKETCHED])
         _print_statistics(result)
     _print_rest(result.to_json(), trace, trace, as_json)
 
 
+def _print_notes(lines: list[str]) -> None:
+    for line in filter(None, lines):
+        stdout().print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+
+
 def _print_statistics(result: Statistics) -> None:
     console = stdout()
-    console.print(analysis_tables.statistics_table(result))
+    console.print(statistics_table(result))
     if result.values:
-        console.print(analysis_tables.value_table(result.values))
-    analysis_tables.print_cautions(console, result)
+        console.print(value_table(result.values))
+    print_cautions(console, result)
 
 
 def _print_rest(document: dict[str, Any], loaded: Trace, part: Trace, as_json: bool) -> None:
@@ -204,7 +172,3 @@ def _print_rest(document: dict[str, Any], loaded: Trace, part: Trace, as_json: b
         return
     for line in warnings_of(loaded):
         stdout().print(f"[yellow]{escape(line)}[/]")
-
-
-def _counters(trace: Trace, pages: Any) -> list[AttributedPages]:
-    return [] if pages is None else [region_counters(trace, pages)]

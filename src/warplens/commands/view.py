@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -60,6 +61,11 @@ from warplens.wording import number_ranges
     metavar="N",
     help="With --terminal: show only this block, one row per warp.",
 )
+@click.option(
+    "--launch",
+    metavar="N|all",
+    help="With --terminal: draw this launch.  [default: the longest; all of several ranks]",
+)
 @ranks_option
 @click.option(
     "--browser/--no-browser", default=True, help="Open a browser, or only print the address.  [default: --browser]"
@@ -81,6 +87,7 @@ def command(
     regions: tuple[str, ...],
     sm: int | None,
     block: int | None,
+    launch: str | None,
     ranks: str | None,
     browser: bool,
     timeout: float,
@@ -90,26 +97,49 @@ def command(
     The Perfetto UI fetches the trace from this machine, through 127.0.0.1:9001. TRACE may also be a .pftrace file, such
     as the merged one of `warplens run --torch`.
     """
-    chosen = regions or sm is not None or block is not None
+    chosen = regions or any(one is not None for one in (sm, block, launch))
     if live:
         if chosen or ranks is not None:
-            raise UsageError("--region, --sm, --block and --ranks are not supported with --live")
+            raise UsageError("--region, --sm, --block, --launch and --ranks are not supported with --live")
         _show_live(Path(trace or "."), terminal, width, browser)
         return
     if trace is None:
         raise UsageError("name the TRACE to show, or use --live for a program that runs now")
     if terminal:
-        _in_terminal(read_ranks(trace, ranks), width, rows, regions, sm, block)
+        _in_terminal(read_ranks(trace, ranks), width, rows, regions, sm, block, launch)
         return
     if chosen or width is not None:
         raise UsageError(
-            "--region, --sm, --block and --width need --terminal; use the filters of the Perfetto UI instead"
+            "--region, --sm, --block, --launch and --width need --terminal; use the filters of the Perfetto UI instead"
         )
     _in_perfetto(trace, ranks, browser, timeout)
 
 
+def _one_launch(trace: Trace, wanted: str | None) -> tuple[Trace, str]:
+    """The launch to draw, and a line that says so: launches are short, and the time between them is long."""
+    infos = trace.meta.launches
+    if wanted == "all" or (wanted is None and (len(infos) < 2 or len({info.rank for info in infos}) > 1)):
+        return trace, ""
+    known = {str(info.launch): info for info in infos}
+    longest = max(infos, key=lambda info: info.end_ns - info.begin_ns)
+    drawn = longest if wanted is None else known.get(wanted)
+    if drawn is None:
+        have = number_ranges(info.launch for info in infos)
+        raise UsageError(f"--launch {wanted}: expected `all` or the number of a launch; the trace has {have}")
+    which = "the longest" if drawn is longest else "one"
+    other = "--launch N draws another, --launch all draws all"
+    said = f"launch {drawn.launch} ({drawn.kernel}), {which} of {len(infos):,}; {other}"
+    return trace.select(launch=drawn.launch), said
+
+
 def _in_terminal(
-    trace: Trace, width: int | None, rows: int, regions: tuple[str, ...], sm: int | None, block: int | None
+    trace: Trace,
+    width: int | None,
+    rows: int,
+    regions: tuple[str, ...],
+    sm: int | None,
+    block: int | None,
+    launch: str | None,
 ) -> None:
     from warplens.view import terminal
 
@@ -126,11 +156,14 @@ def _in_terminal(
         )
         raise WarplensError(f"nothing was recorded on {where or 'any warp'}; the trace has {have}")
     console = stdout()
-    columns = width or (min(console.width, 200) if console.is_terminal else 160)
+    columns = width or (min(console.width, 200) if console.is_terminal else shutil.get_terminal_size((160, 48)).columns)
     console.width = columns
     by = "sm" if sm is None and block is None else "warp"
+    drawn, note = _one_launch(part, launch)
     with working("drawing"):
-        shown = terminal.timeline(part, by=by, width=columns, most=rows), terminal.spreads(part)
+        shown = terminal.timeline(drawn, by=by, width=columns, most=rows), terminal.spreads(part)
+    if note:
+        console.print(note, style="dim", markup=False)
     console.print(shown[0])
     console.print()
     console.print(shown[1])

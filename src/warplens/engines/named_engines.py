@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from warplens.engines.local_engine import LocalEngine
-from warplens.engines.part_work import PartEngine
-from warplens.engines.spark_engine import SparkEngine
+from typing import TYPE_CHECKING
+
 from warplens.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from warplens.engines.part_work import PartEngine
 
 LOCAL, SPARK = "local", "spark"
 ALIASES = {"duckdb": LOCAL}
@@ -19,4 +21,10 @@ def engine_named(name: str) -> PartEngine:
     kind = ALIASES.get(kind, kind)
     if kind not in NAMES or (master and kind != SPARK):
         raise UsageError(f"--engine {name}: unknown engine{did_you_mean(kind, NAMES)}")
-    return SparkEngine(master) if kind == SPARK else LocalEngine()
+    if kind == SPARK:
+        from warplens.engines.spark_engine import SparkEngine
+
+        return SparkEngine(master)
+    from warplens.engines.local_engine import LocalEngine
+
+    return LocalEngine()

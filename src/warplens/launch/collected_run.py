@@ -7,14 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from warplens.auto.rules import LineCoverage
 from warplens.errors import WarplensError
-from warplens.launch.stall_sampling import StallSampling
 from warplens.record.capture import HOST_NS, MACHINE_CODE, Device, Launch
 from warplens.sass.machine_code import MachineCode
 from warplens.text import printable
+
+if TYPE_CHECKING:
+    from warplens.launch.stall_sampling import StallSampling
 
 
 class PendingLaunch(Protocol):

@@ -15,8 +15,8 @@ from warplens.launch.variant import Variant
 from warplens.record.aggregate_rows import AggregateLayout
 from warplens.record.capture import Device, Dim3, Launch
 from warplens.sass.machine_code import MachineCode
-from warplens.weave.weaver import Woven
 from warplens.weave.weaving import Selection
+from warplens.weave.woven_ptx import Woven
 
 
 @dataclass(frozen=True, kw_only=True)

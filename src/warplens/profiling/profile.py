@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from warplens.auto.rules import MOST_MARKS
-from warplens.calibrate.record_cost import with_estimates
 from warplens.decode import decode
 from warplens.decode.last_records import last_records
 from warplens.errors import UsageError, WarplensError
@@ -29,7 +28,6 @@ from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
 from warplens.profiling.job_ranks import JobRank, checked_rank
 from warplens.profiling.job_voice import JobVoice
-from warplens.profiling.live_view import LiveView
 from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
@@ -41,6 +39,9 @@ from warplens.session.stack import check_free, is_running
 from warplens.text import printable
 from warplens.trace.io import rank_part, save_rank
 from warplens.trace.model import Trace, empty_table
+
+if TYPE_CHECKING:
+    from warplens.profiling.live_view import LiveView
 
 
 class Profile(Session):
@@ -148,6 +149,8 @@ class Profile(Session):
             path = self.path
             if path is not None and self.job.is_one_of_many:
                 path = rank_part(path, self.rank)
+            from warplens.profiling.live_view import LiveView  # which brings templates and a server
+
             self.live = LiveView(self, path, self.job, "" if self.path is None else self.path.stem)
             self.live.start()
         return self
@@ -268,7 +271,10 @@ class Profile(Session):
         launches, problems = self.collect()  # a kernel that still runs is shown until it ends
         self._stop_live()
         # The estimates need the headers of all blocks.
-        launches = with_estimates(launches, self.note)
+        if launches:
+            from warplens.calibrate.record_cost import with_estimates  # which weaves kernels of its own
+
+            launches = with_estimates(launches, self.note)
         launches = sample_launches(launches, self.options.trace_bytes, self._background.ranked)
         self._trace = decode(Capture(launches, device=self.device, rank=self.rank), decoded=decoded)
         self._trace.meta = replace(

@@ -19,7 +19,6 @@ from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
 from warplens.launch.short_turns import wait_precisely
-from warplens.launch.stall_sampling import StallSampling
 from warplens.launch.thinning import sample_of
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
@@ -65,6 +64,8 @@ class Session:
         """The process whose launches these are; a forked child inherits the session."""
         self.run = CollectedRun()
         if self.options.stalls and self.enabled:
+            from warplens.launch.stall_sampling import StallSampling
+
             self.run.stalls = StallSampling(self.run.note)
         self.timings = Timings()
         window = Window.of(self.options)

@@ -28,6 +28,8 @@ from warplens.trace.validation import RANGES, REMEDY
 
 SUFFIX = ".warplens"
 METADATA_KEY = b"warplens"
+_MEASURES_KEY = b"warplens.measures"
+"""What a file of one whole trace keeps for its statistics."""
 MAX_ROWS = (1 << 31) - 1
 _ROWS_PER_BYTE = 1024
 """A row of a trace takes about nine bytes; a file that claims far more rows would fill the memory."""
@@ -51,17 +53,27 @@ def read(path: str | os.PathLike[str]) -> Trace:
     return _read_folder(source) if source.is_dir() else _read_file(source)
 
 
-def save(trace: Trace, path: str | os.PathLike[str], *, force: bool = True, partition_by: tuple[str, ...] = ()) -> Path:
-    """Write one file or, with `partition_by` (rank, launch), a folder with one file per combination."""
+def save(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = True,
+    partition_by: tuple[str, ...] = (),
+    measures: bytes = b"",
+) -> Path:
+    """Write one file or, with `partition_by` (rank, launch), a folder with one file per combination.
+
+    `measures` is what one file keeps for its statistics.
+    """
     target = Path(path)
     if partition_by:
         return _save_folder(trace, target, partition_by, force)
     with atomic_write(target, force=force) as out:
-        _write(trace, trace.meta, out)
+        _write(trace, trace.meta, out, measures=measures)
     return target
 
 
-def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> None:
+def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = (), measures: bytes = b"") -> None:
     """Write all columns but some. Row groups of which columns are encoded already get the others."""
     stored = [name for name in trace.column_names if name not in without]
     trace.prefetch(*stored)
@@ -82,6 +94,7 @@ def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = ()) -> N
     # A table without rows may get a row group as well.
     sums = checksums.placeholder(max(len(groups), 1) * len(stored))
     metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
+    metadata |= {_MEASURES_KEY: measures} if measures else {}
     join(out, empty, list(groups.values()), metadata, **_encoding(stored))
     checksums.fill(out)
 
@@ -112,7 +125,11 @@ def _encoding(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_file(path: Path) -> Trace:
-    return open_part(path).trace()
+    part = open_part(path)
+    trace = part.trace()
+    if part.file.checked and all(name in ABSENT for name in part.fixed):
+        trace.kept_measures = (part.file.metadata.metadata or {}).get(_MEASURES_KEY, b"")
+    return trace
 
 
 def open_part(path: Path) -> TracePart:
@@ -157,10 +174,11 @@ def _open(path: Path) -> TraceFile:
         damage = (str(error) or type(error).__name__).split(".")[0][:120]
     if _starts_as_parquet(path):
         raise CaptureError(path, "file", "is cut short: its last bytes are missing", REMEDY)
-    remedy = f"expected a {SUFFIX} trace or a capture; {REMEDY}"
+    is_named_so = path.suffix in (SUFFIX, ".parquet")
+    remedy = REMEDY if is_named_so else f"name a {SUFFIX} file, a folder of them, or a capture"
     if exported := format_of(path.name):
         remedy = f"{exported.suffix} is an export format; name the {SUFFIX} file that it was exported from"
-    raise CaptureError(path, "file", f"not a readable Parquet file ({damage})", remedy)
+    raise CaptureError(path, "file", f"is not a trace ({damage})", remedy)
 
 
 def _row_count(path: Path, file: TraceFile) -> int:

@@ -57,6 +57,8 @@ class Trace:
         """Whether its file has checksums; None for a trace that was not read from a file."""
         self.encoded: Mapping[tuple[int, int], Sequence[Piece]] = {}
         """By first row and end, row groups of its file of which some columns were encoded while the program ran."""
+        self.kept_measures = b""
+        """What its file keeps for the statistics of all of its rows; see `warplens.analyse.stored_measures`."""
         self.verifier: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None
         """Verifies the regions of a trace that was just recorded, which takes a disassembler."""
 
@@ -292,10 +294,11 @@ class Trace:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write a `.warplens` file; `force=True` replaces one that exists."""
+        from warplens.analyse.statistics import measures_to_keep
         from warplens.trace.io import save
 
         self.verify()
-        return save(self, path, force=force)
+        return save(self, path, force=force, measures=measures_to_keep(self))
 
     def export(
         self,

@@ -26,11 +26,16 @@ class AdaptiveTable(Table):
         shown, dropped = self._choose(console, options.max_width)
         part = copy(self)
         part.columns = shown
-        if dropped:
-            note = f"columns not shown: {', '.join(dropped)}; widen the terminal to see them"
-            part.caption = "; ".join(filter(None, (str(self.caption or ""), note)))
-            part.caption_justify = "left"
+        part.title = part.caption = None
+        part.show_header = bool(self.row_count) and any(str(column.header) for column in shown)
+        note = f"columns not shown: {', '.join(dropped)}; widen the terminal to see them" if dropped else ""
+        caption = "; ".join(filter(None, (str(self.caption or ""), note)))
+        # Rich would wrap them to the width of the columns, and fill them up with spaces.
+        if self.title:
+            yield console.render_str(str(self.title), style="table.title")
         yield from Table.__rich_console__(part, console, options)
+        if caption:
+            yield console.render_str(caption, style="table.caption")
 
     def _choose(self, console: Console, width: int) -> tuple[list[Column], list[str]]:
         """The columns that fit, and the names of the dropped ones."""

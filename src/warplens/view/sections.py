@@ -149,11 +149,16 @@ def _cost(trace: Trace) -> tuple[str, str]:
     return first, "; ".join([*more, ", ".join(rest)] if rest else more)
 
 
+_COSTS = {"wait": "host wait", "finalize": "copy-out"}
+"""What `warplens info` and `run` call costs whose names say less."""
+
+
 def _measured(name: str, value: float) -> str:
     """A cost with its unit, which its name ends with."""
     for suffix, ns in (("_ns", 1.0), ("_us", 1e3), ("_ms", 1e6), ("_s", 1e9)):
         if name.endswith(suffix):
-            return f"{name.removesuffix(suffix).replace('_', ' ')} {duration(value * ns)}"
+            stem = name.removesuffix(suffix)
+            return f"{_COSTS.get(stem, stem.replace('_', ' '))} {duration(value * ns)}"
     return f"{name.replace('_', ' ')} {value:,.4g}"
 
 

@@ -14,7 +14,7 @@ from warplens.analyse.timeline import Strips, rows_of, strips
 from warplens.trace.model import Trace
 from warplens.view.adaptive_table import AdaptiveTable
 from warplens.view.palette import colours, ink
-from warplens.wording import duration
+from warplens.wording import duration, integer
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -99,10 +99,9 @@ def spreads(trace: Trace) -> RenderableType:
             f"{row.min:,}",
             Text(_bars(found), Style(color=palette[trace.regions.index(row.region)])),
             f"{row.max:,}",
-            *(f"{row[name]:,.0f}" for name in ("p50", "p95", "p99")),
+            *(integer(row[name]) for name in ("p50", "p95", "p99")),
         )
     table.caption = "durations in cycles"
-    table.caption_justify = "left"
     return table
 
 

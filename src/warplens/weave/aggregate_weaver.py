@@ -20,7 +20,7 @@ from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Raw
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
 from warplens.record.layout import HEADER_BYTES, Kind, TrackState
-from warplens.weave.code_between import WORK, code_between, free_name
+from warplens.weave.code_between import code_between
 from warplens.weave.function_weaver import insert_opening
 from warplens.weave.mark_comments import parse_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
@@ -31,6 +31,7 @@ from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECO
 from warplens.weave.stores.spread import RECONVERGE
 from warplens.weave.track_ptx import AWAITED, FIELD, ZERO, Track, text_of
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, SymbolBuffer, Weaving
+from warplens.weave.work_names import WORK, free_name
 from warplens.weave.woven_ptx import Woven
 
 STORE = "aggregate"

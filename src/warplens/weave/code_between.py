@@ -7,9 +7,8 @@ of it (decode/work_spans.py).
 
 from __future__ import annotations
 
-import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import PurePath
@@ -22,15 +21,13 @@ from warplens.ptx.tree import Directive, Function, Instruction
 from warplens.record.layout import Kind
 from warplens.weave.mark_sites import BRANCHES, MarkSite, is_placeholder
 from warplens.weave.region_paths import region_paths
+from warplens.weave.work_names import WORK, free_name
 
-WORK = "work"
-"""The first word of the names of such regions."""
 OUTSIDE = ""
 """Stands for the warp's start, as what comes before, and for its exit, as what follows."""
 MOST_PAIRS = 1024
 """Of regions that can follow one another. A kernel with more, such as an interpreter whose many cases are all marked,
 gets no regions between them."""
-_NAME = re.compile(rf"{WORK} \S.*:\d+(-\d+)?")
 _JUMPS = BRANCHES - {"call"}
 _Lines = Counter[tuple[str, int]]
 
@@ -59,16 +56,6 @@ class CodeBetween:
     @property
     def location(self) -> str:
         return f"{self.file}:{self.first}" if self.file else ""
-
-
-def is_between(region: str) -> bool:
-    """Whether a name is that of code between regions, which only says where it is."""
-    return _NAME.fullmatch(region) is not None
-
-
-def free_name(name: str, marked: Container[str]) -> str:
-    """A name for code between regions that no region with marks has."""
-    return name if name not in marked else f"{name} between regions"
 
 
 @dataclass

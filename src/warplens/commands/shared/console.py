@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,11 @@ _NESTED_JSON = 10_000
 """How much deeper than other code the JSON encoder may recurse: two calls per level of a region tree."""
 _PIPE_COLUMNS = 10_000
 """Width of output to a pipe or a file, so that no column or name is truncated."""
+_DEEPEST, _HANGING = 20, 3
+"""The widest head that the lines below are indented by, and how far they are below a wider one."""
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|cycles\b))")
+_JOINED = "\ue000"
+"""Stands for a space between a number and its unit, where no line may end; rich breaks lines at every other space."""
 
 
 class _Console(Console):
@@ -64,11 +70,16 @@ def print_hanging(console: Console, head: str, text: str) -> None:
     if not console.is_terminal:
         console.print(f"{head}{text}", soft_wrap=True)
         return
-    indent = Text.from_markup(head).cell_len
-    for line in Text.from_markup(text).wrap(console, max(console.width - indent, 20)):
+    start, rest = Text.from_markup(head), Text.from_markup(text)
+    indent = start.cell_len
+    if indent > _DEEPEST:  # the paragraph begins behind the head, and goes on below it
+        start, rest, indent = Text(), start + rest, _HANGING
+    rest.plain = _BEFORE_UNIT.sub(_JOINED, rest.plain)
+    for line in rest.wrap(console, max(console.width - indent, 20)):
         line.rstrip()
-        console.print(Text.from_markup(head) + line, soft_wrap=True)
-        head = " " * indent
+        line.plain = line.plain.replace(_JOINED, " ")
+        console.print(start + line, soft_wrap=True)
+        start = Text(" " * indent)
 
 
 def print_json(document: Any) -> None:
@@ -108,7 +119,7 @@ def table(
     spare: Sequence[str] = (),
 ) -> AdaptiveTable:
     """Build a table of one text column and number columns; `spare` columns are dropped first if space is short."""
-    made = AdaptiveTable(title=title, title_justify="left", spare=spare)
+    made = AdaptiveTable(title=title, spare=spare)
     for i, (name, _) in enumerate(columns):
         made.add_column(name, justify="left" if i == 0 or name == "region" else "right", no_wrap=True)
     for row in rows:

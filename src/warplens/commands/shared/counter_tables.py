@@ -1,6 +1,9 @@
-"""Tables of stalls and counters per region."""
+"""Tables of stalls and counters: per region, and per kernel of an Nsight Compute report."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -47,3 +50,25 @@ def counter_table(title: str, rows: list[RegionCounters]) -> object:
 def stalls_text(row: RegionCounters) -> str:
     """The most frequent reasons with their shares of the region's samples."""
     return ", ".join(f"{reason} {percent(share)}" for reason, share in list(row.stall_shares.items())[:_STALLS])
+
+
+def ncu_table(kernels: Iterable[Any]) -> object:
+    """Build the table of an Nsight Compute report, one row per kernel."""
+
+    def share(name: str) -> Callable[[Any], str]:
+        return lambda one: "-" if getattr(one, name) is None else percent(getattr(one, name))
+
+    def stalls(one: Any) -> str:
+        return ", ".join(f"{name} {percent(part)}" for name, part in list(one.groups.items())[:3] if part) or "-"
+
+    columns = [
+        ("kernel", lambda one: escape(one.kernel[:40])),
+        ("bound", lambda one: one.bound),
+        ("memory", share("memory")),
+        ("compute", share("compute")),
+        ("occupancy", share("achieved")),
+        ("theoretical", share("theoretical")),
+        ("limiter", lambda one: one.limiter or "-"),
+        ("stalls", stalls),
+    ]
+    return table("Nsight Compute: share of peak, occupancy and stalls", columns, list(kernels))

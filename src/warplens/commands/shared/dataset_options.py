@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from warplens.analyse.quantile_sketch import ERROR
 from warplens.commands.shared.console import stderr
 from warplens.engines.named_engines import ALIASES, LOCAL, engine_named
-from warplens.engines.part_work import PartEngine
 from warplens.trace.dataset import Dataset
 from warplens.wording import percent
+
+if TYPE_CHECKING:
+    from warplens.engines.part_work import PartEngine
 
 WHOLE_ROWS = 50_000_000
 """Spans of a folder that are still read into memory: about 4 GB."""

@@ -29,12 +29,6 @@ ncu_option = click.option(
 )
 waits_option = click.option("--waits", metavar="REGEX", help="Additional regions to treat as waits.")
 
-collective_option = click.option(
-    "--collective",
-    metavar="REGEX",
-    help="Additional kernels to treat as collectives of several ranks.  [default: those of NCCL and NVSHMEM]",
-)
-
 
 def fact_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that `known_facts` reads."""

@@ -1,4 +1,5 @@
-"""The option that reads some ranks of a dataset, without touching the files of the others."""
+"""Options about the ranks of a job: which of them to read, without touching the files of the others, and which kernels
+are their collectives."""
 
 from __future__ import annotations
 
@@ -17,6 +18,11 @@ ranks_option = click.option(
     "--ranks",
     metavar="A,B-C|sample:N",
     help="Read only these ranks of a folder, or N of them spread evenly.  [default: all]",
+)
+collective_option = click.option(
+    "--collective",
+    metavar="REGEX",
+    help="Additional kernels to treat as collectives of several ranks.  [default: those of NCCL and NVSHMEM]",
 )
 
 

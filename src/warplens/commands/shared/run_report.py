@@ -17,9 +17,8 @@ from warplens.analyse.run_summary import KernelSummary, summarise, unmarked
 from warplens.analyse.sample_share import sample_line, sample_share
 from warplens.analyse.sampled_stalls import sampled_stalls
 from warplens.analyse.trace_quality import warnings_of
-from warplens.commands.shared.analysis_tables import ncu_table
 from warplens.commands.shared.console import stderr, table
-from warplens.commands.shared.counter_tables import print_counters
+from warplens.commands.shared.counter_tables import ncu_table, print_counters
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError

@@ -1,0 +1,310 @@
+"""The decoder of captures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from warplens.decode.aggregate_tracks import AggregateColumns
+from warplens.decode.barrier_edges import TrackPlaces, released_by
+from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
+from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
+from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
+from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, Decoder, find_decoder
+from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
+from warplens.decode.launch_times import LaunchTimes, launch_times
+from warplens.decode.losses import collect_losses, describe
+from warplens.decode.part_store import PartStore, decode_all
+from warplens.decode.steady_columns import STEADY, SteadyColumns
+from warplens.decode.track_windows import TrackWindows, plausible_pace
+from warplens.record.capture import BETWEEN, CODE, FULL, Capture, Device, Launch
+from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
+from warplens.trace.barrier_rows import NO_RECORD
+from warplens.trace.columns import Columns, LazyColumns
+from warplens.trace.model import Trace
+from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, LIFE, ClockFit, LaunchInfo, Meta
+
+Int64 = npt.NDArray[np.int64]
+UNKNOWN_REGION = "(unknown region)"
+
+
+@dataclass(frozen=True)
+class _TrackColumns:
+    """Per-track columns of the whole capture, in launch order; `devices` has the device of each launch."""
+
+    launch: Int64
+    device: Int64
+    kernel: Int64
+    devices: Int64
+    row_start: Int64
+
+
+def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None) -> Trace:
+    """Decode every launch of a capture; see `warplens.decode.decode`."""
+    decoder = find_decoder(native)
+    part = decode_all(capture.launches, capture.device, decoder, decoded or PartStore())
+    windows, plan, rows, launches = part.windows, part.plan, part.rows, part.launches
+    names = _named(part)
+    ran_on = [launch.device or capture.device for launch in launches]
+    kernels = list(dict.fromkeys(launch.kernel for launch in launches))
+    tracks = _tracks(ran_on, launches, windows, plan, kernels)
+    places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
+    source = _TrackAnchors(windows, plan, rows, tracks.launch)
+    lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
+    at = lines.find_tracks(tracks.launch, windows.sm)
+    zero = _first_record(tracks, rows, lines, at, decoder)
+    knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
+    start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
+    earlier = int(start_ns.min(initial=0))
+    if earlier:  # a clock stepped back to before its track's first row
+        start_ns, zero = start_ns - earlier, zero + earlier
+
+    edges = (decoder.times(lines, at, clock) for clock in (windows.start_clock, windows.exit_clock))
+    times = launch_times(windows, *edges)
+    meta = Meta(
+        launches=_launch_infos(capture, ran_on, times, zero, part.covered),
+        devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
+        clock=_clock_summary(lines, _gaps(source, times, lines)),
+        losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
+        cost=dict(capture.cost),
+        locations=_locations(capture.launches),
+        kernel_locations=_kernel_locations(capture.launches),
+        producer=capture.producer,
+        origin_ns=lines.base_ns + zero,
+    )
+    released = released_by(rows, places, start_ns, dur_ns, launches)
+    columns: Columns = _columns(capture.rank, tracks, windows, rows, start_ns, dur_ns, released, names, kernels)
+    if any(part.expanded):
+        columns = AggregateColumns(columns, launches, part.expanded)
+        meta = replace(meta, schema=AGGREGATE_SCHEMA)
+    trace = Trace(columns, meta)
+    if decoded is not None and part.sources is decoded.sources and not any(part.expanded):
+        trace.encoded = decoded.encoded  # no launch was left out, so rows and launches have the numbers they had
+    return trace
+
+
+def _named(part: DecodedPart) -> list[str]:
+    """The names of all regions in the order of their codes; regions without a name of their own come last."""
+    names, region = list(part.names), part.rows.region
+    if part.rows.counters[Counter.UNKNOWN_REGIONS]:
+        region[region == UNKNOWN] = len(names)
+        names.append(UNKNOWN_REGION)
+    lives = region == LIVES
+    if lives.any():
+        names += [LIFE] if LIFE not in names else []
+        region[lives] = names.index(LIFE)
+    return names
+
+
+def _tracks(
+    ran_on: Sequence[Device], launches: Sequence[Launch], windows: TrackWindows, plan: RowPlan, kernels: list[str]
+) -> _TrackColumns:
+    code = {kernel: at for at, kernel in enumerate(kernels)}
+    launch = windows.launch
+    devices = np.array([device.index for device in ran_on], np.int64)
+    return _TrackColumns(
+        launch=launch,
+        device=devices[launch],
+        kernel=np.array([code[one.kernel] for one in launches], np.int64)[launch],
+        devices=devices,
+        row_start=plan.row_start,
+    )
+
+
+@dataclass(frozen=True)
+class _TrackAnchors:
+    """The anchors of each track: its start, its exit, and its anchor records within its lifetime."""
+
+    windows: TrackWindows
+    plan: RowPlan
+    rows: DecodedRows
+    launch: Int64
+
+    @property
+    def sm(self) -> Int64:
+        return self.windows.sm
+
+    def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
+        windows = self.windows
+        if tracks is None:
+            tracks = np.arange(len(windows))
+        unit = (self.launch[tracks] << UNIT_BITS) + windows.sm[tracks]
+        exited = windows.exited[tracks]
+        done = tracks[exited]
+        count = np.diff(self.plan.anchor_start)[tracks]
+        inner = np.repeat(np.arange(len(tracks)), count)
+        at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
+        ns, clock, track = self.rows.anchor_ns[at], self.rows.anchor_clock[at], tracks[inner]
+        good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
+        good &= plausible_pace(clock - windows.start_clock[track], ns - windows.start_ns[track])
+        clocks = windows.start_clock[tracks], windows.exit_clock[done], clock[good]
+        times = windows.start_ns[tracks], windows.exit_ns[done], ns[good]
+        units = unit, unit[exited], unit[inner[good]]
+        return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
+
+
+def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64, decoder: Decoder) -> int:
+    """The time of the earliest row in ns since the fit's base, from the first row of each track."""
+    used = np.flatnonzero(np.diff(tracks.row_start))
+    if not len(used):
+        return 0
+    return int(np.floor(decoder.times(lines, at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
+
+
+def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines) -> list[AnchorGaps]:
+    """The times without an anchor, of launches that last long enough for them to matter."""
+    found = []
+    for number, one in enumerate(times):
+        if one.end_ns - one.begin_ns >= SHORT_NS:
+            tracks = np.arange(*np.searchsorted(source.launch, (number, number + 1)))
+            anchors = source.anchors(tracks)
+            line = lines.first[lines.find(anchors.unit)]
+            found.append(anchor_gaps(line, anchors.clock, anchors.ns, lines.step_ns, lines.fastest_mhz))
+    return found
+
+
+def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps]) -> ClockFit:
+    if not len(lines.unit):
+        return ClockFit()
+    p50, p99 = np.percentile(lines.residual_ns, [50, 99])
+    slowest, mean, fastest = lines.mhz()
+    line_of_launch = np.unique(lines.unit // UNIT * len(lines.knot_clock) + lines.first) // len(lines.knot_clock)
+    return ClockFit(
+        residual_p50_ns=float(p50),
+        residual_p99_ns=float(p99),
+        residual_max_ns=float(lines.residual_ns.max()),
+        mhz_min=slowest,
+        mhz_mean=mean,
+        mhz_max=fastest,
+        anchors=len(lines.residual_ns),
+        sms=int(np.count_nonzero(np.bincount(lines.unit % UNIT))),
+        clocks=int(np.bincount(line_of_launch).max()),
+        segments=len(lines.slope),
+        step_ns=lines.step_ns,
+        method=lines.method,
+        mhz_error=lines.mhz_error(),
+        gap_ns=max((gap.longest_ns for gap in gaps), default=0.0),
+        gap_error_ns=max((gap.error_ns for gap in gaps), default=0.0),
+        gap_error_p99_ns=max((gap.error_p99_ns for gap in gaps), default=0.0),
+    )
+
+
+def _launch_infos(
+    capture: Capture,
+    ran_on: Sequence[Device],
+    times: Sequence[LaunchTimes],
+    zero: int,
+    covered: Sequence[dict[str, float]],
+) -> tuple[LaunchInfo, ...]:
+    extras = _extras(capture.launches)
+    return tuple(
+        LaunchInfo(
+            launch=number,
+            kernel=launch.kernel,
+            rank=capture.rank,
+            device=device.index,
+            grid=launch.grid,
+            block=launch.block,
+            clock=launch.clock,
+            begin_ns=time.begin_ns - zero if time.tracks else 0,
+            end_ns=time.end_ns - zero if time.tracks else 0,
+            tracks=time.tracks,
+            busy_cycles=time.busy_cycles,
+            busy_ns=time.busy_ns,
+            covered=share,
+            cost=dict(launch.cost),
+            extra=extras[number],
+        )
+        for number, (launch, device, time, share) in enumerate(
+            zip(capture.launches, ran_on, times, covered, strict=True)
+        )
+    )
+
+
+def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """What each launch says of itself. What it says of its regions is kept once for launches of the same kernel."""
+    out = []
+    told: dict[tuple[str, str], Any] = {}
+    for launch in launches:
+        extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
+        if BETWEEN in extra:
+            extra[BETWEEN] = sorted({launch.regions[own] for _, _, own in extra[BETWEEN]})
+        for key in (CODE, BETWEEN):
+            if key in extra:
+                if told.get((launch.kernel, key)) == extra[key]:
+                    del extra[key]
+                else:
+                    told[launch.kernel, key] = extra[key]
+        out.append(extra)
+    return out
+
+
+def _locations(launches: Iterable[Launch]) -> dict[str, str]:
+    """Source locations by region name."""
+    return {
+        launch.regions[region]: text
+        for launch in launches
+        for region, text in launch.locations.items()
+        if region in launch.regions
+    }
+
+
+def _kernel_locations(launches: Sequence[Launch]) -> dict[str, dict[str, str]]:
+    """The same for each kernel, where there are several: regions of different kernels may share a name."""
+    by_kernel: dict[str, dict[tuple[int, int], Launch]] = {}
+    for launch in launches:
+        # Launches of one kernel mostly share their tables, which are then read once.
+        by_kernel.setdefault(launch.kernel, {})[id(launch.regions), id(launch.locations)] = launch
+    return {kernel: _locations(some.values()) for kernel, some in by_kernel.items()} if len(by_kernel) > 1 else {}
+
+
+def _columns(
+    rank: int,
+    tracks: _TrackColumns,
+    windows: TrackWindows,
+    rows: DecodedRows,
+    start_ns: Int64,
+    dur_ns: Int64,
+    released: tuple[Int64, npt.NDArray[np.int32]],
+    names: list[str],
+    kernels: list[str],
+) -> LazyColumns:
+    """Columns that are built from the decoder's arrays on first use; per-track ones are repeated for each row then.
+
+    They do not reference the capture, so that its raw bytes can be freed.
+    """
+    n = len(rows.start)
+    steady = SteadyColumns(rank, tracks.devices, windows, tracks.row_start, rows)
+
+    along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": windows.sm}
+    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(windows))}
+    along["rank"] = np.full(len(windows), rank)
+
+    def named(name: str, codes: npt.NDArray[np.integer], words: list[str]) -> pa.Array:
+        return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
+
+    def released_column() -> pa.Array:
+        column = np.full(n, NO_RECORD, np.int32)
+        column[released[0]] = released[1]
+        return to_arrow(column)
+
+    return LazyColumns(
+        n,
+        {
+            **{name: partial(steady.column, name) for name in STEADY},
+            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, np.diff(tracks.row_start)), kernels),
+            "region": lambda: named("region", rows.region, names),
+            "start_ns": lambda: to_arrow(start_ns),
+            "dur_ns": lambda: to_arrow(dur_ns),
+            "released_by": released_column,
+        },
+        {name: partial(steady.column, name) for name in STEADY},
+        tracks.row_start,
+        along,
+    )
