@@ -266,7 +266,5 @@ def path_table(kernel: str, one: CriticalPath) -> AnswerTable:
 
 
 CRITICAL_PATH = Analysis(
-    "path",
-    run=lambda ask: critical_path(ask.trace, waits=ask.waits, matches=ask.matches),
-    table=path_table,
+    "path", run=lambda ask: critical_path(ask.trace, waits=ask.waits, matches=ask.matches), table=path_table
 )

@@ -22,10 +22,7 @@ _GROUPS = {
 }
 _METRICS = {
     "compute": ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "Compute (SM) Throughput"),
-    "memory": (
-        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-        "Memory Throughput",
-    ),
+    "memory": ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "Memory Throughput"),
     "dram": ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "DRAM Throughput"),
     "achieved": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
     "theoretical": ("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy"),

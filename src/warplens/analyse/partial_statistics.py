@@ -109,11 +109,7 @@ def statistics_of(partials: pa.Table, meta: Meta, grouping: Grouping) -> Statist
     lifetimes = {one.label: sum(info.busy_cycles for info in one.launches) for one in variants}
     rows = []
     for cell in cells:
-        name = {
-            "group": cell.group,
-            "region": cell.region,
-            "variant": label.get(cell.variant, "") if several else "",
-        }
+        name = {"group": cell.group, "region": cell.region, "variant": label.get(cell.variant, "") if several else ""}
         unended = cell.number(Measure.OPEN, "count")
         if Measure.CYCLES in cell.rows:
             lived = lifetimes.get(name["variant"]) or busy["busy_cycles"]

@@ -40,7 +40,6 @@ WITH_VARIANTS = ("region", "kernel")
 _SHOWN = ("mean", "p50", "p95", "p99", "min", "max", "total")
 
 Int = npt.NDArray[Any]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ class _Verbs(click.Group):
 
 
 @click.group(
-    cls=_Verbs, subcommand_metavar="VERB [ARGUMENTS]...", context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Verbs,
+    subcommand_metavar="VERB [ARGUMENTS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="warplens")
 def cli() -> None:

@@ -34,9 +34,7 @@ from warplens.wording import duration, percent
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE | FILE.py [PARAMETERS]")
 @click.option("--kernel", metavar="NAME", help="Kernel to diagnose, if there are several.")
 @click.option(
-    "--expected",
-    metavar="TIME",
-    help="Expected kernel time, such as 5ms or 300us; twice that counts as too long.",
+    "--expected", metavar="TIME", help="Expected kernel time, such as 5ms or 300us; twice that counts as too long."
 )
 @fact_options
 @click.option("--only", multiple=True, metavar="NAME", help="With FILE.py: only this benchmark (repeatable).")
@@ -102,10 +100,7 @@ def _of_benchmark(
         raise UsageError(
             "--flops, --bytes and --roof cannot be used with a benchmark: its cases declare their work and type"
         )
-    known = {
-        "expected_ns": expected,
-        "measured": read_ceilings(given["ceilings"])[1] if given["ceilings"] else None,
-    }
+    known = {"expected_ns": expected, "measured": read_ceilings(given["ceilings"])[1] if given["ceilings"] else None}
     file, tokens = split_file(arguments)
     chosen = apply_options(select_benchmarks(load_benchmarks(file), given["only"]), tokens, own)
     method: dict[str, Any] = dict(QUICK)

@@ -34,13 +34,10 @@ from warplens.wording import duration, percent, plural
     metavar="CYCLES,...",
     help="Delays to try besides 0, in cycles per execution of the region.  [default: chosen by the kernel's length]",
 )
-@click.option(
-    "--rounds", default=ROUNDS, show_default=True, metavar="N", help="How often each delay is tried in each region."
-)
+@click.option("--rounds", default=ROUNDS, metavar="N", help="How often each delay is tried in each region.")
 @click.option(
     "--repeat",
     default=1,
-    show_default=True,
     metavar="N",
     help="Run the whole program up to N times, for programs that launch the kernel too seldom.",
 )

@@ -172,8 +172,4 @@ def _violations(found: list[KernelVerification], least: float | None) -> list[st
 
 
 def _document(target: str, found: list[KernelVerification], costs: list[VariantCost]) -> dict[str, Any]:
-    return {
-        "target": target,
-        "kernels": [one.to_json() for one in found],
-        "costs": [one.to_json() for one in costs],
-    }
+    return {"target": target, "kernels": [one.to_json() for one in found], "costs": [one.to_json() for one in costs]}

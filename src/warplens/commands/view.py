@@ -38,37 +38,23 @@ from warplens.wording import number_ranges
     help="With --terminal: columns to use, 40 to 1000.  [default: the width of the terminal]",
 )
 @click.option(
-    "--rows",
-    type=number_range(int, 1),
-    default=48,
-    show_default=True,
-    metavar="N",
-    help="With --terminal: maximum number of rows.",
+    "--rows", type=number_range(int, 1), default=48, metavar="N", help="With --terminal: maximum number of rows."
 )
 @click.option(
     "--region", "regions", multiple=True, metavar="NAME", help="With --terminal: show only this region (repeatable)."
 )
 @click.option(
-    "--sm",
-    type=number_range(int, 0),
-    metavar="N",
-    help="With --terminal: show only this SM, one row per warp.",
+    "--sm", type=number_range(int, 0), metavar="N", help="With --terminal: show only this SM, one row per warp."
 )
 @click.option(
-    "--block",
-    type=number_range(int, 0),
-    metavar="N",
-    help="With --terminal: show only this block, one row per warp.",
+    "--block", type=number_range(int, 0), metavar="N", help="With --terminal: show only this block, one row per warp."
 )
 @ranks_option
-@click.option(
-    "--browser/--no-browser", default=True, help="Open a browser, or only print the address.  [default: --browser]"
-)
+@click.option("--browser/--no-browser", default=True, help="Open a browser, or only print the address.")
 @click.option(
     "--timeout",
     type=number_range(float, 0),
     default=600,
-    show_default=True,
     metavar="SECONDS",
     help="How long to wait for the browser to fetch the trace.",
 )

@@ -171,11 +171,7 @@ class _Events:
         known = release >= 0
         at = np.maximum(release, 0)
         foreign, copy = self.block[at] != self.block[wait], self.words.is_any(COPIES)[at]
-        waited = np.where(
-            foreign,
-            self.ns[at] > self.begin_ns[wait],
-            did_wait(begin, end, self.cycle[at], copy),
-        )
+        waited = np.where(foreign, self.ns[at] > self.begin_ns[wait], did_wait(begin, end, self.cycle[at], copy))
         # A long wait for an arrival that came before it began was for something else, which is not recorded.
         missing = lasted & ~(known & (waited | copy))
         # Unless no arrival of that region goes unrecorded: then the warp only was slow to test its barrier.

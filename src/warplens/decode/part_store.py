@@ -10,15 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.decode.aggregate_tracks import ExpandedLaunch
-from warplens.decode.decoded_part import (
-    PER_ANCHOR,
-    PER_ROW,
-    DecodedPart,
-    Decoder,
-    check_rows,
-    decode_part,
-    renamed,
-)
+from warplens.decode.decoded_part import PER_ANCHOR, PER_ROW, DecodedPart, Decoder, check_rows, decode_part, renamed
 from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail, RowPlan
 from warplens.decode.track_windows import PER_TRACK, TrackWindows
 from warplens.record.capture import Device, Launch

@@ -106,7 +106,7 @@ class Session:
         """The variant of a launch: `code` stands for the compiled kernel and its launch options."""
         return self.variants.of(kernel, code, grid, describe)
 
-    def put_on_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
+    def start_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
         """Let the overhead budget, if there is one, decide about a variant whose front end can weave it anew."""
         if self.budget is not None and not variant.tried and variant.trial is None:
             variant.settled, variant.sample = False, sample_of(select, grid)

@@ -102,10 +102,7 @@ def read_trace(path: str) -> Trace:
 
 
 def table(
-    title: str,
-    columns: Sequence[tuple[str, Callable[[Any], str]]],
-    rows: Sequence[Any],
-    spare: Sequence[str] = (),
+    title: str, columns: Sequence[tuple[str, Callable[[Any], str]]], rows: Sequence[Any], spare: Sequence[str] = ()
 ) -> AdaptiveTable:
     """Build a table of one text column and number columns; `spare` columns are dropped first if space is short."""
     made = AdaptiveTable(title=title, title_justify="left", spare=spare)
