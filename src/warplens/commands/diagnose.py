@@ -34,7 +34,9 @@ from warplens.wording import duration, percent
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE | FILE.py [PARAMETERS]")
 @click.option("--kernel", metavar="NAME", help="Kernel to diagnose, if there are several.")
 @click.option(
-    "--expected", metavar="TIME", help="Expected kernel time, such as 5ms or 300us; twice that counts as too long."
+    "--expected",
+    metavar="TIME",
+    help="Expected kernel time, such as 5ms or 300us; a kernel that takes over twice as long is reported as late.",
 )
 @fact_options
 @click.option("--only", multiple=True, metavar="NAME", help="With FILE.py: only this benchmark (repeatable).")

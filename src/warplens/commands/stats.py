@@ -62,7 +62,9 @@ from warplens.trace.model import Trace
     "region if it has a source page.",
 )
 @click.option(
-    "--stalls", is_flag=True, help="Show what the warps of each region were stalled by, if `run --stalls` sampled it."
+    "--stalls",
+    is_flag=True,
+    help="Show the stall reasons of each region, if the trace was recorded with `run --stalls`.",
 )
 @collective_option
 @ranks_option

@@ -28,8 +28,8 @@ from warplens.wording import number_ranges
 @click.option(
     "--live",
     is_flag=True,
-    help="Show a program that runs now, started with `warplens run --live`; TRACE is the file that it will write, or "
-    "its folder. Of a job, all ranks on this host are shown.  [default: the current folder]",
+    help="Show a running program that was started with `warplens run --live`; TRACE is the file that it will write, or "
+    "its folder (by default the current one). For a job, show all ranks on this host.",
 )
 @click.option(
     "--width",

@@ -24,7 +24,7 @@ force_option = click.option("--force", is_flag=True, help="Overwrite existing fi
 merge_variants_option = click.option(
     "--merge-variants",
     is_flag=True,
-    help="Show one row per kernel, also where it ran with several grids, launch options or constants.",
+    help="Show one row per kernel, even if it ran with several grids, launch options or constants.",
 )
 
 
