@@ -92,7 +92,7 @@ def _hang(trace: Trace, info: LaunchInfo, record: HangRecord) -> Hang:
     }
     groups: dict[tuple[Any, ...], list[RunningWarp]] = {}
     for one, wait in zip(states, waits, strict=True):
-        # Who waits for nobody in particular is told apart by whether others wait for it.
+        # Groups that wait for no particular warp are told apart by whether others wait for them.
         sought = (one.block, one.warp) in wanted
         ended = tuple(warp for warp in wait.missing if (one.block, warp) not in running) if wait else ()
         groups.setdefault((one.regions, one.after, one.value_of, wait, ended, sought), []).append(one)

@@ -27,7 +27,7 @@ NSIGHT_COMPUTE, PC_SAMPLING = "Nsight Compute", "pc sampling"
 BY_ADDRESS = "the marked kernel, by address"
 BY_LINE, PLAIN_BY_LINE = "by source line", "the kernel without marks, by source line"
 OTHER_CODE = (
-    "the report has other machine code than the trace: it was measured without marks or compiled anew, so its "
+    "the report has other machine code than the trace: it was measured without marks or compiled again, so its "
     "instructions are not attributed to regions"
 )
 _SUMS = ("samples", "executed", "threads", "sectors", "sectors_ideal", "wavefronts", "conflicts", "bytes", "flops")

@@ -155,7 +155,7 @@ def _print_error(line: str) -> None:
     try:
         click.echo(printable(line), with_ascii_fallback(sys.stderr))
     except (OSError, ValueError):
-        _discard(sys.stderr)  # nobody reads it: the exit code says it all
+        _discard(sys.stderr)  # stderr is closed: only the exit code is left
 
 
 def entry() -> None:

@@ -162,7 +162,7 @@ def _show_job(folder: Path, terminal: bool, width: int | None, browser: bool) ->
                 state = feed.wait(state.number)
             stderr().print("the job has ended", markup=False)
         except KeyboardInterrupt:
-            pass  # the job goes on
+            pass  # the job continues
         finally:
             server.stop()
     finally:

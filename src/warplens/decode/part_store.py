@@ -161,7 +161,7 @@ def decode_all(launches: Sequence[Launch], device: Device, decoder: Decoder, kno
 
 def _known_pieces(launches: Sequence[Launch], known: PartStore) -> list[tuple[int, int, int]]:
     """The runs of launches that are known: the number of the first, and of the first and past the last one there. None
-    where they are few: to decode these again takes less time than to copy the others beside them."""
+    where they are few: to decode these again takes less time than to copy the others."""
     place = {id(launch.raw): at for at, launch in enumerate(known.sources)}
     found = np.array([place.get(id(launch.raw), -1) for launch in launches], np.int64)
     there = np.flatnonzero(found >= 0)

@@ -153,7 +153,7 @@ def read_aggregates(layout: AggregateLayout, slots: npt.NDArray[np.uint8]) -> Ag
 
 
 def adds_up(count: Int, total: Int, least: Int, most: Int) -> npt.NDArray[np.bool_]:
-    """Whether so many durations of `least` to `most` cycles can have each total."""
+    """Whether that many durations of `least` to `most` cycles can have each total."""
     many = count.astype(np.float64)
     within = (least >= 0) & (least <= most) & (least * many <= total) & (total <= most * many)
     return np.asarray(within & (total >> LIFETIME_BITS == 0) & (count > 0) & (count >> LIFETIME_BITS == 0))

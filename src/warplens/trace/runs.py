@@ -61,7 +61,7 @@ class Runs:
         return np.repeat(self.values, self.counts)
 
     def blocks(self, first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
-        """Ranges of about so many rows that begin where a run begins, from one such row up to another."""
+        """Ranges of about this many rows that begin where a run begins, from one such row up to another."""
         while first < last:
             at = int(np.searchsorted(self.starts, first + rows, side="right")) - 1
             end = int(self.starts[at])

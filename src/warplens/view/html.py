@@ -276,7 +276,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
 
 
 def _counters(trace: Trace, options: ReportOptions, at: int) -> AttributedPages:
-    """What was measured of the regions of a trace: the samples that it carries, and what was given beside."""
+    """What was measured of the regions of a trace: the samples in it, and the counters that were given."""
     return AttributedPages.joined([sampled_stalls(trace), *options.counters[at : at + 1]])
 
 

@@ -18,7 +18,7 @@ from warplens.view.live_state import LiveState, newest_ns
 from warplens.view.payload import ColumnPacker, pack_spans, region_entry
 
 MOST_SPANS = 1 << 16
-"""Spans of one document: the page gets all of them anew with each."""
+"""Maximum number of spans in one document; each document has all of them."""
 MOST_COLUMNS = 1000
 MOST_ROWS = 48
 """Rows of the terminal's timeline."""
@@ -83,7 +83,7 @@ class LiveDocuments:
         self._places: dict[str, int] = {}
 
     def of(self, state: LiveState, *, columns: int = 0) -> bytes:
-        """The state as JSON: with packed spans for the page or, for a terminal, with strips of so many columns."""
+        """The state as JSON: with packed spans for the page or, for a terminal, with strips of that many columns."""
         document = self._common(state)
         document |= self._strips(state.trace, columns) if columns else self._timeline(state)
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()

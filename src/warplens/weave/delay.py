@@ -6,7 +6,7 @@ differ by the delay alone. A delay of 0 costs a comparison and a branch that is 
 
 All lanes that reach the begin spin together, because a warp issues one instruction for its lanes: a delay of lane 0
 alone would take the warp just as long, and would be missed where lane 0 is absent. Lanes that leave the loop at
-different times meet again before the region goes on.
+different times meet again before the region continues.
 
 Code between two regions (code_between.py) has no begin of its own, and several such regions may start at the same end.
 So each end of an outermost region notes which one it was, and the probe before the next begin, or before the exit, only
