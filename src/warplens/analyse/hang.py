@@ -119,9 +119,8 @@ def _by_age(some: Sequence[RunningWarp], now: int) -> tuple[list[RunningWarp], l
     """Warps in the same place, and those of them that have been there for much longer."""
     ages = np.array([0 if one.since_ns is None else now - one.since_ns for one in some])
     old = (ages > _OVERDUE * np.median(ages)) & (ages > _OVERDUE_NS)
-    return [one for one, is_old in zip(some, old, strict=True) if not is_old], [
-        one for one, is_old in zip(some, old, strict=True) if is_old
-    ]
+    young, overdue = ([some[at] for at in np.flatnonzero(old == wanted).tolist()] for wanted in (False, True))
+    return young, overdue
 
 
 def _group(

@@ -72,12 +72,8 @@ class RegionCounters:
         top = next(iter(self.stall_shares.items()), None)
         if top is None:
             return {}
-        known: dict[str, Any] = {
-            "stalled_by": top[0],
-            "stall_share": round(top[1], 3),
-            "stall_samples": int(self.samples),
-        }
-        known["stall_source"] = f"{self.source}, {self.basis}"
+        known: dict[str, Any] = {"stalled_by": top[0], "stall_share": round(top[1], 3)}
+        known |= {"stall_samples": int(self.samples), "stall_source": f"{self.source}, {self.basis}"}
         if self.sectors > self.sectors_ideal > 0:
             known["ncu_sectors_excess"] = round(self.sectors / self.sectors_ideal, 3)
         if self.conflicts:

@@ -22,9 +22,7 @@ class RowPass(Protocol):
         """The columns that it needs, as `Trace.blocks` gives them."""
         ...
 
-    def add(self, begin: int, end: int, block: Mapping[str, Array]) -> None:
-        """Add the rows from `begin` to `end`."""
-        ...
+    def add(self, begin: int, end: int, block: Mapping[str, Array]) -> None: ...
 
 
 T = TypeVar("T", bound=RowPass)

@@ -47,7 +47,6 @@ class TrackPlaces:
     row_start: Int
 
     def of(self, rows: Int) -> Int:
-        """The track of each row."""
         return np.searchsorted(self.row_start, rows, side="right") - 1
 
 
@@ -83,7 +82,6 @@ def pair_events(rows: DecodedRows, places: TrackPlaces) -> None:
 
 
 def barrier_records(rows: DecodedRows) -> Int:
-    """The rows that are barrier records."""
     return np.flatnonzero(rows.has_value == BARRIER_VALUE) if len(rows.has_value) else np.empty(0, np.int64)
 
 

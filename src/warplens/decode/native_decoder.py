@@ -60,7 +60,6 @@ class NativeDecoder:
         self._place, self._inside = library.wl_place, library.wl_inside
 
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
-        """Plan the rows and anchors of each track."""
         tracks = len(windows)
         rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
         holds = np.zeros(tracks, np.uint8)

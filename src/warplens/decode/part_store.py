@@ -113,7 +113,6 @@ class PartStore:
                 column.add(values if len(values) else np.zeros(len(rows.start), values.dtype))
 
     def __len__(self) -> int:
-        """The number of rows."""
         return self._arrays["start"].used
 
     def part(self) -> DecodedPart:

@@ -37,8 +37,6 @@ class CallKind(IntEnum):
 
 
 class HandleKind(IntEnum):
-    """What a handle is of."""
-
     UNKNOWN = 0
     MODULE = 1
     LIBRARY = 2

@@ -62,7 +62,6 @@ class AggregateLayout:
 
     @property
     def slots(self) -> int:
-        """The slots of a track."""
         return self.ring_at // SLOT_BYTES + (1 + self.ring if self.ring else 0)
 
     @property
@@ -160,7 +159,6 @@ def adds_up(count: Int, total: Int, least: Int, most: Int) -> npt.NDArray[np.boo
 
 
 def bucket_of(durations: npt.ArrayLike) -> Int:
-    """The bucket of each duration."""
     cycles = np.asarray(durations, np.int64)
     bits = np.floor(np.log2(np.maximum(cycles, 1).astype(np.float64))).astype(np.int64)
     # A double rounds up close to a power of two.

@@ -49,11 +49,9 @@ class Runs:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """The number of rows of each run."""
         return np.diff(self.starts, append=self.rows)
 
     def at(self, rows: Array) -> Array:
-        """The values in some rows."""
         return np.asarray(self.values[np.searchsorted(self.starts, rows, side="right") - 1])
 
     def whole(self) -> Array:
