@@ -63,7 +63,8 @@ def _command_line() -> str:
 def _verb(verb: str) -> str:
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
-    ctx = click.Context(command, info_name=f"warplens {verb}", terminal_width=_WIDTH, **command.context_settings)
+    settings = {**cli.context_settings, **command.context_settings}
+    ctx = click.Context(command, info_name=f"warplens {verb}", terminal_width=_WIDTH, **settings)
     usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
     options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
     records = [record for one in options if (record := one.get_help_record(ctx))]
@@ -115,7 +116,7 @@ def _find(path: str) -> type:
 
 def _module(name: str, title: str) -> str:
     module = import_module(name)
-    public = [(one, getattr(module, one)) for one in module.__all__]
+    public = [(one, getattr(module, one)) for one in sorted(module.__all__)]
     parts = [_class(one, value) if inspect.isclass(value) else _function(one, value) for one, value in public]
     return _page(f"# {title}: `{name}`", markdown_of(_doc(module)), *parts)
 

@@ -71,6 +71,14 @@ def test_files_named_in_the_architecture_exist() -> None:
     ] == []
 
 
+def test_every_benchmark_is_listed_once() -> None:
+    folder = ROOT / "benchmarks"
+    listed = re.findall(r"^\| `([\w.]+)` \|", (folder / "README.md").read_text(), re.MULTILINE)
+    scripts = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
+    packages = [path.parent.name for path in folder.glob("*/__main__.py")]
+    assert sorted(listed) == sorted([*scripts, *packages, *(path.name for path in folder.glob("*.sh"))])
+
+
 def commands(page: Path) -> list[tuple[str, str]]:
     """Return the verb and the arguments of every `warplens` command in the code of a page."""
     blocks = [block for block in CODE.findall(page.read_text()) if not block.startswith(("```python", "```cpp"))]

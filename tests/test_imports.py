@@ -11,6 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 
 from tests.support.source_tree import imports, modules, room_of
+from warplens.formats import FORMATS
 
 LAYERS = (
     # What every room may use.
@@ -77,12 +78,7 @@ AGAINST_LAYERS = {
     ("warplens.trace.model", "warplens.view.figures"): _TRACE,
     ("warplens.trace.model", "warplens.view.html"): _TRACE,
     ("warplens.trace.model", "warplens.view.notebook"): _TRACE,
-    ("warplens.formats", "warplens.export.perfetto"): _FORMAT,
-    ("warplens.formats", "warplens.export.chrome"): _FORMAT,
-    ("warplens.formats", "warplens.export.hatchet"): _FORMAT,
-    ("warplens.formats", "warplens.export.table"): _FORMAT,
-    ("warplens.formats", "warplens.view.html"): _FORMAT,
-    ("warplens.formats", "warplens.view.figures"): _FORMAT,
+    **{("warplens.formats", one.writer.partition(":")[0]): _FORMAT for one in FORMATS.values()},
 }
 
 _RESULTS = "Results.save, to_csv, to_markdown and plot: methods that users expect on benchmark results"

@@ -29,27 +29,11 @@ require_cute()
 
 from warplens.frontends.cute.buffer_argument import Buffer  # noqa: E402
 from warplens.frontends.cute.launch_hook import watch_launches  # noqa: E402
-from warplens.frontends.cute.marks import (  # noqa: E402
-    Token,
-    anchor,
-    arrive,
-    async_begin,
-    async_end,
-    begin,
-    end,
-    end_event,
-    instant,
-    region,
-    start_event,
-    value,
-    wait,
-)
+from warplens.frontends.cute.marks import *  # noqa: E402, F403
+from warplens.frontends.cute.marks import __all__ as _MARKS  # noqa: E402
 from warplens.frontends.cute.traced_kernel import kernel, watch_returns  # noqa: E402
 
-__all__ = [
-    "Buffer", "Token", "anchor", "arrive", "async_begin", "async_end", "begin", "buffer", "end", "end_event", "instant",
-    "kernel", "region", "start_event", "value", "wait",
-]  # fmt: skip
+__all__ = ["Buffer", "buffer", "kernel", *_MARKS]
 
 buffer = Buffer
 

@@ -23,7 +23,7 @@ E = TypeVar("E", bound=WarplensError)
 
 
 def without_frames(error: E) -> E:
-    """The same error anew. An error that is kept must not be the one that was raised: it holds the frames that it
+    """A new copy of the error. An error that is kept must not be the one that was raised: it holds the frames that it
     passed, whose variables, such as the tensors of the program, would stay alive."""
     fresh = type(error).__new__(type(error))
     fresh.args = error.args

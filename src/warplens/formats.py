@@ -22,12 +22,12 @@ FORMATS = {
         Format(".pftrace", "warplens.export.perfetto:write", "Perfetto", timeline=True),
         Format(".json", "warplens.export.chrome:write", "Chrome trace events", timeline=True),
         Format(".json.gz", "warplens.export.chrome:write", "Chrome trace events, compressed", timeline=True),
-        Format(".hatchet", "warplens.export.hatchet:write", "call tree for Hatchet and Proton's viewer"),
+        Format(".hatchet", "warplens.export.hatchet:write", "call tree for Hatchet and proton-viewer"),
         Format(".csv", "warplens.export.table:write_csv", "table of spans as text"),
         Format(".parquet", "warplens.export.table:write_parquet", "table of spans"),
-        Format(".html", "warplens.view.html:write", "report"),
-        Format(".png", "warplens.view.figures:write", "figure"),
-        Format(".svg", "warplens.view.figures:write", "figure"),
+        Format(".html", "warplens.view.html:write", "self-contained report"),
+        Format(".png", "warplens.view.figures:write", "image of the timeline"),
+        Format(".svg", "warplens.view.figures:write", "image of the timeline"),
     )
 }
 

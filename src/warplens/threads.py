@@ -1,4 +1,4 @@
-"""Threads that warplens runs beside a program, without taking its signals, and what holds in one thread only."""
+"""Background threads that leave signals to the program, and values that hold in one thread only."""
 
 from __future__ import annotations
 

@@ -25,25 +25,8 @@ require_tilelang()
 from warplens.frontends.driver_calls.loaded_code import expect_hand_marks  # noqa: E402
 from warplens.frontends.registry import attach  # noqa: E402
 from warplens.frontends.tilelang.frontend import keep_latest_regions  # noqa: E402
-from warplens.frontends.tilelang.marks import (  # noqa: E402
-    anchor,
-    arrive,
-    async_begin,
-    async_end,
-    begin,
-    end,
-    end_event,
-    instant,
-    region,
-    start_event,
-    value,
-    wait,
-)
-
-__all__ = [
-    "anchor", "arrive", "async_begin", "async_end", "begin", "end", "end_event", "instant", "region", "start_event",
-    "value", "wait",
-]  # fmt: skip
+from warplens.frontends.tilelang.marks import *  # noqa: E402, F403
+from warplens.frontends.tilelang.marks import __all__ as __all__  # noqa: E402
 
 expect_hand_marks("tilelang")
 keep_latest_regions()

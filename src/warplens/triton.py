@@ -21,24 +21,7 @@ from warplens.frontends.triton.requirement import require_triton
 require_triton()
 
 from warplens.frontends.registry import attach  # noqa: E402
-from warplens.frontends.triton.marks import (  # noqa: E402
-    anchor,
-    arrive,
-    async_begin,
-    async_end,
-    begin,
-    end,
-    end_event,
-    instant,
-    region,
-    start_event,
-    value,
-    wait,
-)
-
-__all__ = [
-    "anchor", "arrive", "async_begin", "async_end", "begin", "end", "end_event", "instant", "region", "start_event",
-    "value", "wait",
-]  # fmt: skip
+from warplens.frontends.triton.marks import *  # noqa: E402, F403
+from warplens.frontends.triton.marks import __all__ as __all__  # noqa: E402
 
 attach("triton")

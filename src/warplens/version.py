@@ -1,3 +1,3 @@
-"""The version of warplens, in a module that every room can import."""
+"""The version of warplens, in a module without imports."""
 
 __version__ = "0.1.0"

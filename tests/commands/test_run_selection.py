@@ -199,7 +199,7 @@ def test_wrong_selections_are_refused_before_anything_runs(
 def test_the_help_says_what_each_choice_does_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "leave out the cold first one if more follow" in text
+    assert "the cold first one, if more follow" in text
     assert "[default: 64MB; no limit with --blocks]" in text
     assert "Record every N-th launch of each variant." in text
 

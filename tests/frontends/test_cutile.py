@@ -87,7 +87,7 @@ def test_ptx_that_does_not_assemble_is_named(toolkit: ShadowToolkit, tmp_path: P
 def test_a_compiler_without_ptxas_is_named(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "tileiras").touch()
-    with pytest.raises(WarplensError, match="ptxas is not beside"):
+    with pytest.raises(WarplensError, match="there is no ptxas next to"):
         ShadowToolkit(str(tmp_path / "bin" / "tileiras"), "")
 
 

@@ -81,7 +81,7 @@ class Program:
         self.gpu, self.cost, self.records, self.lasts = gpu, cost, records, lasts
         self.session = Session(Options(**{"overhead": 0.05, **options}))
         self.variant = self.session.variant("k", None, None)
-        self.session.put_on_trial(self.variant, Selection(), (blocks, 1, 1))
+        self.session.start_trial(self.variant, Selection(), (blocks, 1, 1))
         self.woven: list[Thinning] = []
 
     def launch(self, count: int) -> str:

@@ -363,7 +363,7 @@ def long_blocks_first(rng: random.Random, device: Device) -> Planted:
 
 
 def conflicts_that_do_not_matter(rng: random.Random, device: Device) -> Planted:
-    """A memory bound kernel that turns what it loads in shared memory: a few conflicts while all wait for the memory."""
+    """A memory-bound kernel that transposes in shared memory: a few conflicts while all wait for the memory."""
     names, ways, rounds = _names(rng), rng.choice([4, 8]), rng.randint(3, 6)
 
     def program(block: int, warp: int) -> Program:
@@ -408,7 +408,7 @@ def tiles_with_barriers(rng: random.Random, device: Device) -> Planted:
 
 
 def copies_by_one_thread(rng: random.Random, device: Device) -> Planted:
-    """One thread of each block starts a bulk copy of a tile, all warps wait for it; four stages keep the memory busy."""
+    """One thread of each block starts bulk copies of tiles, all warps wait; four stages keep the memory busy."""
     tile, rounds, stages = rng.choice([8192, 16384]), rng.randint(10, 16), 4
 
     def program(block: int, warp: int) -> Program:

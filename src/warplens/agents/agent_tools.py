@@ -7,14 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
-from statistics import median
 from typing import Any
 
 from warplens.agents.bounded_answer import BUDGET, check_budget, page, shortened
 from warplens.agents.program_runs import SHOWN, run_program, run_verb
 from warplens.agents.workspace import Workspace
 from warplens.analyse.diff import diff
-from warplens.analyse.evidence_packet import LEAST_BUDGET, evidence_packet, tokens
+from warplens.analyse.evidence_packet import LEAST_BUDGET, evidence_packet, launch_facts, tokens
 from warplens.analyse.findings import findings
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.line_times import last_line, parse
@@ -28,10 +27,7 @@ Answer = dict[str, Any]
 _SHARE = "share of all warp time"
 _COLUMNS = ("region", "kernel", "variant", "count", "mean", "std", "p50", "p95", "p99", "mean_ns", "share")
 LONGEST_RUN = 3600.0
-_NEXT_AFTER = {
-    "FASTER": "keep the change",
-    "UNSURE": "record more launches of both (launches=20) and compare again",
-}
+_NEXT_AFTER = {"FASTER": "keep the change", "UNSURE": "record more launches of both (launches=20) and compare again"}
 
 
 class Tools:
@@ -57,19 +53,7 @@ class Tools:
     def list_kernels(self, trace: str, cursor: str = "", budget: int = BUDGET) -> Answer:
         """List the kernel variants of a trace: launches, time per launch, what profiling costs, regions."""
         loaded = self.workspace.trace(trace)
-        rows: list[Answer] = []
-        for one in kernel_variants(loaded.meta.launches):
-            times = [info.end_ns - info.begin_ns for info in one.launches]
-            slowdown = slowdown_of(one.launches)
-            rows.append(
-                {
-                    "kernel": one.label,
-                    "launches_recorded": len(times),
-                    "launches_made": one.ran or len(times),
-                    "time_ns": {"median": median(times), "least": min(times), "most": max(times)},
-                    "slowdown": slowdown.to_json() if slowdown else None,
-                }
-            )
+        rows = [{"kernel": one.label, **launch_facts(one)} for one in kernel_variants(loaded.meta.launches)]
         rows.sort(key=lambda row: -row["time_ns"]["median"] * row["launches_made"])
         units = {"time_ns": "ns per launch, recorded", "slowdown": "time with marks by time without"}
         return _paged("kernels", rows, cursor, budget, units=units, next="get_findings for what costs time")

@@ -19,7 +19,7 @@ from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.region_purpose import Purpose
-from warplens.errors import UsageError, did_you_mean
+from warplens.analyse.statistics import region_named
 from warplens.trace.model import Trace
 from warplens.wording import duration, percent
 
@@ -86,10 +86,7 @@ class CriticalPath:
     assumptions: str = ASSUMPTIONS
 
     def __getitem__(self, region: str) -> PathRegion:
-        for one in self.regions:
-            if one.region == region:
-                return one
-        raise UsageError(f"no region named {region!r}{did_you_mean(region, (one.region for one in self.regions))}")
+        return region_named(self.regions, region)
 
 
 def critical_path(trace: Trace, *, waits: str | None = None, matches: Matches | None = None) -> PerKernel[CriticalPath]:
@@ -266,7 +263,5 @@ def path_table(kernel: str, one: CriticalPath) -> AnswerTable:
 
 
 CRITICAL_PATH = Analysis(
-    "path",
-    run=lambda ask: critical_path(ask.trace, waits=ask.waits, matches=ask.matches),
-    table=path_table,
+    "path", run=lambda ask: critical_path(ask.trace, waits=ask.waits, matches=ask.matches), table=path_table
 )

@@ -17,8 +17,8 @@ from warplens.analyse.region_purpose import Purpose, purpose_of
 from warplens.analyse.region_sums import RegionSums
 from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, clusters_of, compare, interval_of_means
 from warplens.analyse.row_pass import pass_over
-from warplens.analyse.statistics import RegionStatistics, statistics
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.analyse.statistics import RegionStatistics, region_named, statistics
+from warplens.errors import UsageError, WarplensError
 from warplens.trace.model import Trace
 
 MARGIN = 0.02
@@ -84,24 +84,13 @@ class Difference:
         return iter(self.regions)
 
     def __getitem__(self, region: str) -> RegionChange:
-        for one in self.regions:
-            if one.region == region:
-                return one
-        raise UsageError(f"no region named {region!r}{did_you_mean(region, (one.region for one in self.regions))}")
+        return region_named(self.regions, region)
 
     @property
     def verdict(self) -> ChangeVerdict:
         seen = {one.verdict for one in self.kernels} | {one.verdict for one in self.regions}
-        for verdict in (
-            ChangeVerdict.SLOWER,
-            ChangeVerdict.FASTER,
-            ChangeVerdict.UNSURE,
-            ChangeVerdict.NEW,
-            ChangeVerdict.GONE,
-        ):
-            if verdict in seen:
-                return verdict
-        return ChangeVerdict.SAME
+        worst = [ChangeVerdict[name] for name in ("SLOWER", "FASTER", "UNSURE", "NEW", "GONE")]
+        return next((verdict for verdict in worst if verdict in seen), ChangeVerdict.SAME)
 
     def to_json(self) -> dict[str, Any]:
         return {"verdict": self.verdict.value, **_plain(asdict(self))}

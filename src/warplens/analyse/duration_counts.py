@@ -87,3 +87,9 @@ class DurationCounts:
             )
             for rank in ranks
         ]
+
+
+def relative_range(means: Int) -> float:
+    """(largest - smallest) / mean of the means of several warps or SMs."""
+    middle = float(means.mean())
+    return float((means.max() - means.min()) / middle) if middle else 0.0

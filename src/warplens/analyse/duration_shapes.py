@@ -220,8 +220,4 @@ def _two_speeds(row: RegionShape) -> str:
     return f"{integer(two.fast)} / {integer(two.slow)} ({percent(two.slow_share)} slow)" if two else "-"
 
 
-MODES = Analysis(
-    "modes",
-    run=lambda ask: duration_shapes(ask.trace),
-    table=modes_table,
-)
+MODES = Analysis("modes", run=lambda ask: duration_shapes(ask.trace), table=modes_table)

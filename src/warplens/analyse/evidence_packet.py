@@ -74,21 +74,28 @@ def _environment(trace: Trace) -> Document:
     return {"devices": devices, "producer": trace.meta.producer, "clock": time_line(trace) or clock_line(trace)}
 
 
+def launch_facts(variant: KernelVariant) -> Document:
+    """How often a variant ran, how long a launch took, and what marks cost."""
+    times = [info.end_ns - info.begin_ns for info in variant.launches]
+    slowdown = slowdown_of(variant.launches)
+    return {
+        "launches_recorded": len(times),
+        "launches_made": variant.ran or len(times),
+        "time_ns": {"median": median(times), "least": min(times), "most": max(times)},
+        "slowdown": slowdown.to_json() if slowdown else None,
+    }
+
+
 def _kernel(variant: KernelVariant) -> Document:
     infos = variant.launches
-    times = [info.end_ns - info.begin_ns for info in infos]
-    slowdown = slowdown_of(infos)
     covered = [float(info.covered["median"]) for info in infos if "median" in info.covered]
     resources = {name: infos[0].extra[name] for name in ("registers", "spilled_bytes") if name in infos[0].extra}
     return {
         "kernel": variant.label,
         "grid": list(infos[0].grid),
         "block": list(infos[0].block),
-        "launches_recorded": len(infos),
-        "launches_made": variant.ran or len(infos),
-        "time_ns": {"median": median(times), "least": min(times), "most": max(times)},
+        **launch_facts(variant),
         "covered": median(covered) if covered else None,
-        "slowdown": slowdown.to_json() if slowdown else None,
         "sample": sample_share(infos),
         **resources,
     }

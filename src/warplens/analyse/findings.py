@@ -129,10 +129,7 @@ def findings_from(answers: Answers, given: KnownFacts | None = None) -> Findings
     judged = [_with_stalls(one, stalls) for one in judged]
     supported = [one for one in judged if one.verdict == SUPPORTED]
     return Findings(
-        (
-            *hung,
-            *sorted((one for one in supported if not one.withheld), key=lambda one: (not one.urgent, -one.rank)),
-        ),
+        (*hung, *sorted((one for one in supported if not one.withheld), key=lambda one: (not one.urgent, -one.rank))),
         tuple(sorted((one for one in judged if one.verdict == UNDECIDED), key=lambda one: -one.rank)),
         tuple(one for one in supported if one.withheld),
         tuple(one for one in judged if one.verdict == REFUTED),

@@ -92,7 +92,7 @@ def _hang(trace: Trace, info: LaunchInfo, record: HangRecord) -> Hang:
     }
     groups: dict[tuple[Any, ...], list[RunningWarp]] = {}
     for one, wait in zip(states, waits, strict=True):
-        # Who waits for nobody in particular is told apart by whether others wait for it.
+        # Groups that wait for no particular warp are told apart by whether others wait for them.
         sought = (one.block, one.warp) in wanted
         ended = tuple(warp for warp in wait.missing if (one.block, warp) not in running) if wait else ()
         groups.setdefault((one.regions, one.after, one.value_of, wait, ended, sought), []).append(one)
@@ -119,9 +119,8 @@ def _by_age(some: Sequence[RunningWarp], now: int) -> tuple[list[RunningWarp], l
     """Warps in the same place, and those of them that have been there for much longer."""
     ages = np.array([0 if one.since_ns is None else now - one.since_ns for one in some])
     old = (ages > _OVERDUE * np.median(ages)) & (ages > _OVERDUE_NS)
-    return [one for one, is_old in zip(some, old, strict=True) if not is_old], [
-        one for one, is_old in zip(some, old, strict=True) if is_old
-    ]
+    young, overdue = ([some[at] for at in np.flatnonzero(old == wanted).tolist()] for wanted in (False, True))
+    return young, overdue
 
 
 def _group(

@@ -39,11 +39,7 @@ class ByRegion:
 
 
 def over_time(
-    trace: Trace,
-    by: str = "sm",
-    bins: int = 240,
-    time: tuple[int, int] | None = None,
-    most: int = 12,
+    trace: Trace, by: str = "sm", bins: int = 240, time: tuple[int, int] | None = None, most: int = 12
 ) -> OverTime:
     """Compute activity over time for the `most` regions with the most time; the others are summed as one."""
     found = strips(trace, by, bins, time)

@@ -229,8 +229,5 @@ def imbalance_table(kernel: str, one: Imbalance) -> AnswerTable:
 
 
 IMBALANCE = Analysis(
-    "imbalance",
-    run=lambda ask: imbalance(ask.trace, waits=ask.waits),
-    table=imbalance_table,
-    needs_timeline=False,
+    "imbalance", run=lambda ask: imbalance(ask.trace, waits=ask.waits), table=imbalance_table, needs_timeline=False
 )

@@ -237,17 +237,17 @@ class Lifetimes:
     @cached_property
     def kernels(self) -> dict[str, Int]:
         """The launches (indices) of each kernel, in order of first launch."""
-        out: dict[str, list[int]] = {}
-        for at, launch in enumerate(self.launches):
-            out.setdefault(launch.kernel, []).append(at)
-        return {name: np.array(at) for name, at in out.items()}
+        return self._launches_by("kernel")
 
     @cached_property
     def variants(self) -> dict[str, Int]:
         """The launches (indices) of each variant of a kernel, in order of first launch."""
+        return self._launches_by("variant")
+
+    def _launches_by(self, name: str) -> dict[str, Int]:
         out: dict[str, list[int]] = {}
         for at, launch in enumerate(self.launches):
-            out.setdefault(launch.variant, []).append(at)
+            out.setdefault(getattr(launch, name), []).append(at)
         return {label: np.array(at) for label, at in out.items()}
 
     @cached_property

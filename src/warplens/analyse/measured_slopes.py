@@ -1,4 +1,4 @@
-"""The measured slopes that a trace holds, beside its own estimate of what the kernel's end depends on."""
+"""The slopes that delays measured, next to the critical path that the trace itself estimates."""
 
 from __future__ import annotations
 

@@ -22,10 +22,7 @@ _GROUPS = {
 }
 _METRICS = {
     "compute": ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "Compute (SM) Throughput"),
-    "memory": (
-        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-        "Memory Throughput",
-    ),
+    "memory": ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "Memory Throughput"),
     "dram": ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "DRAM Throughput"),
     "achieved": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
     "theoretical": ("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy"),
@@ -130,7 +127,7 @@ def _wide(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
     out = []
     for row in rows[1:] if units else rows:
         # A row with more cells than the header has a list of the rest, under no name.
-        numbers = {name: _number(text) for name, text in row.items() if isinstance(text, str)}
+        numbers = {name: number_in(text) for name, text in row.items() if isinstance(text, str)}
         values = {name: (number, units.get(name) or "") for name, number in numbers.items() if number is not None}
         out.append((row["Kernel Name"] or "", values))
     return out
@@ -141,14 +138,15 @@ def _tall(rows: Sequence[Mapping[str, str]]) -> list[tuple[str, Metrics]]:
     out: dict[tuple[str, str], Metrics] = {}
     for row in rows:
         name, unit = row.get("Metric Name") or "", row.get("Metric Unit") or ""
-        number = _number(row.get("Metric Value"))
+        number = number_in(row.get("Metric Value"))
         metrics = out.setdefault((row["ID"] or "", row["Kernel Name"] or ""), {})
         if name and number is not None and not (name in metrics and metrics[name][1] == "%"):
             metrics[name] = (number, unit)
     return [(key[1], metrics) for key, metrics in out.items()]
 
 
-def _number(text: str | None) -> float | None:
+def number_in(text: str | None) -> float | None:
+    """The finite number of a cell; None if it has none."""
     try:
         number = float((text or "").replace(",", ""))
     except ValueError:

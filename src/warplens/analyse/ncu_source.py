@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from warplens.analyse.ncu import number_in
 from warplens.errors import WarplensError
 from warplens.sass.opcode_sequence import opcode_fingerprint, opcode_of
 
@@ -214,8 +215,4 @@ def _place(text: str) -> int | None:
 
 
 def _number(text: str | None) -> float:
-    try:
-        number = float((text or "").replace(",", ""))
-    except ValueError:
-        return 0.0
-    return number if number == number and abs(number) != float("inf") else 0.0
+    return number_in(text) or 0.0

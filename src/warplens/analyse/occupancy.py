@@ -103,8 +103,4 @@ def occupancy_table(kernel: str, one: Achieved) -> AnswerTable:
     return fact_table(f"{kernel}: occupancy", facts)
 
 
-OCCUPANCY = Analysis(
-    "occupancy",
-    run=lambda ask: achieved(ask.trace),
-    table=occupancy_table,
-)
+OCCUPANCY = Analysis("occupancy", run=lambda ask: achieved(ask.trace), table=occupancy_table)

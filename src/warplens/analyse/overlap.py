@@ -233,8 +233,4 @@ def overlap_table(kernel: str, one: Overlap) -> AnswerTable:
     return AnswerTable(title, columns, rows)
 
 
-OVERLAP = Analysis(
-    "overlap",
-    run=lambda ask: overlap(ask.trace, waits=ask.waits),
-    table=overlap_table,
-)
+OVERLAP = Analysis("overlap", run=lambda ask: overlap(ask.trace, waits=ask.waits), table=overlap_table)

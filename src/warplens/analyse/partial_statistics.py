@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from warplens.analyse.duration_counts import relative_range
 from warplens.analyse.kernel_variants import kernel_variants
 from warplens.analyse.partial_sums import Grouping, variant_places
 from warplens.analyse.partial_tables import Measure
@@ -25,6 +26,7 @@ from warplens.analyse.statistics import (
     Statistics,
     by_group,
     never_ended,
+    summary,
     with_trust,
 )
 from warplens.analyse.value_statistics import ValueStatistics
@@ -109,11 +111,7 @@ def statistics_of(partials: pa.Table, meta: Meta, grouping: Grouping) -> Statist
     lifetimes = {one.label: sum(info.busy_cycles for info in one.launches) for one in variants}
     rows = []
     for cell in cells:
-        name = {
-            "group": cell.group,
-            "region": cell.region,
-            "variant": label.get(cell.variant, "") if several else "",
-        }
+        name = {"group": cell.group, "region": cell.region, "variant": label.get(cell.variant, "") if several else ""}
         unended = cell.number(Measure.OPEN, "count")
         if Measure.CYCLES in cell.rows:
             lived = lifetimes.get(name["variant"]) or busy["busy_cycles"]
@@ -157,15 +155,8 @@ def _summary(cell: Cell, unit: Measure, bucket: Measure) -> dict[str, Any]:
     count, total, low, high = (cell.number(unit, name) for name in ("count", "total", "low", "high"))
     squares = int(cell.column(unit, "squares")[0])
     spread = quantiles(cell.column(bucket, "member"), cell.column(bucket, "count"), _SHARES, low, high)
-    return {
-        "total": total,
-        "mean": total / count,
-        # In whole numbers, where nothing cancels.
-        "std": math.sqrt((count * squares - total * total) / count**2),
-        **{f"p{share}": value for share, value in zip(PERCENTILES, spread, strict=True)},
-        "min": low,
-        "max": high,
-    }
+    std = math.sqrt((count * squares - total * total) / count**2)  # in whole numbers, where nothing cancels
+    return summary(total, total / count, std, spread, low, high)
 
 
 def _spread(cell: Cell, member: Measure) -> float:
@@ -173,9 +164,7 @@ def _spread(cell: Cell, member: Measure) -> float:
     counts = cell.column(member, "count")
     if not len(counts):
         return 0.0
-    means = cell.column(member, "total") / counts
-    middle = float(means.mean())
-    return float((means.max() - means.min()) / middle) if middle else 0.0
+    return relative_range(cell.column(member, "total") / counts)
 
 
 def _values(cells: Sequence[Cell], labels: Mapping[int, str]) -> tuple[ValueStatistics, ...]:

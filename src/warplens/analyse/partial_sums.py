@@ -20,7 +20,6 @@ from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 
 Int = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 CLUSTER = "cluster"
 """Group by the clusters of launches or blocks that confidence intervals are computed from."""
 MAX_PARTIAL_CLUSTERS = 64

@@ -40,13 +40,7 @@ class Measure(IntEnum):
     LAUNCH = 15
 
 
-KEYS = {
-    "variant": pa.int32(),
-    "group": pa.string(),
-    "region": pa.string(),
-    "measure": pa.int8(),
-    "member": pa.int64(),
-}
+KEYS = {"variant": pa.int32(), "group": pa.string(), "region": pa.string(), "measure": pa.int8(), "member": pa.int64()}
 SUMS = {
     "count": (pa.int64(), "sum"),
     "total": (pa.int64(), "sum"),

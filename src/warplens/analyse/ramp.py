@@ -127,8 +127,4 @@ def ramp_table(kernel: str, one: Ramp) -> AnswerTable:
     )
 
 
-RAMP = Analysis(
-    "ramp",
-    run=lambda ask: ramp(ask.trace, waits=ask.waits),
-    table=ramp_table,
-)
+RAMP = Analysis("ramp", run=lambda ask: ramp(ask.trace, waits=ask.waits), table=ramp_table)

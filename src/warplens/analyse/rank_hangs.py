@@ -121,7 +121,7 @@ def _position(trace: Trace, rank: int, found: Sequence[Hang]) -> RankPosition:
 
 
 def _roots(hang: Hang) -> Sequence[WarpGroup]:
-    """The warps that others wait for; all of them where nobody waits for a warp."""
+    """The warps that others wait for; all of them if no warp is waited for."""
     return [group for group in hang.groups if group.wanted] or hang.groups
 
 
@@ -131,7 +131,7 @@ def _waits_outside(group: WarpGroup) -> bool:
 
 
 def _holding(positions: Sequence[RankPosition]) -> list[RankPosition]:
-    """Ranks that run the same kernels in the same order: whoever has ended the fewest launches holds up the others.
+    """Of ranks that run the same kernels in the same order, the one with the fewest ended launches holds up the others.
     Where all got equally far, it is those that do not wait for others."""
     hung = [one for one in positions if one.hang is not None]
     if _same_program(positions):

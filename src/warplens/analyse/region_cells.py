@@ -74,7 +74,6 @@ class TrackSums:
         self._extents: list[list[Any]] = [none * len(fields(TrackExtents))]
 
     def add(self, begin: int, end: int, block: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Add some rows."""
         tracks = slice(*np.searchsorted(self._first, (begin, end)))
         arrays: list[Any] = [np.append(self._first[tracks], end) - begin, *(block[name] for name in self.columns[:-1])]
         arrays.append(block["kind"] == KINDS.index("span"))
@@ -170,5 +169,4 @@ def _add(block: _TrackBlock, detached: Mask, regions: int) -> list[Any]:
 
 
 def region_mask(regions: Sequence[str], names: Sequence[str]) -> Mask:
-    """Which regions have one of these names."""
     return np.array([name in names for name in regions], bool)

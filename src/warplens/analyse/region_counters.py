@@ -27,7 +27,7 @@ NSIGHT_COMPUTE, PC_SAMPLING = "Nsight Compute", "pc sampling"
 BY_ADDRESS = "the marked kernel, by address"
 BY_LINE, PLAIN_BY_LINE = "by source line", "the kernel without marks, by source line"
 OTHER_CODE = (
-    "the report has other machine code than the trace: it was measured without marks or compiled anew, so its "
+    "the report has other machine code than the trace: it was measured without marks or compiled again, so its "
     "instructions are not attributed to regions"
 )
 _SUMS = ("samples", "executed", "threads", "sectors", "sectors_ideal", "wavefronts", "conflicts", "bytes", "flops")
@@ -72,12 +72,8 @@ class RegionCounters:
         top = next(iter(self.stall_shares.items()), None)
         if top is None:
             return {}
-        known: dict[str, Any] = {
-            "stalled_by": top[0],
-            "stall_share": round(top[1], 3),
-            "stall_samples": int(self.samples),
-        }
-        known["stall_source"] = f"{self.source}, {self.basis}"
+        known: dict[str, Any] = {"stalled_by": top[0], "stall_share": round(top[1], 3)}
+        known |= {"stall_samples": int(self.samples), "stall_source": f"{self.source}, {self.basis}"}
         if self.sectors > self.sectors_ideal > 0:
             known["ncu_sectors_excess"] = round(self.sectors / self.sectors_ideal, 3)
         if self.conflicts:

@@ -62,7 +62,6 @@ class RegionDurations:
         return (part for part in parts if len(part.tracks))
 
     def add(self, begin: int, end: int, block: Mapping[str, Array]) -> None:
-        """Add some rows."""
         tracks = slice(*np.searchsorted(self._first, (begin, end)))
         start = np.append(self._first[tracks], end) - begin
         measured = (block["kind"] == KINDS.index("span")) & ~block["open"]

@@ -47,7 +47,7 @@ class RegionPurity:
 
     @property
     def caution(self) -> str:
-        """A sentence for whoever reads the region's time; empty if the machine code is what was marked."""
+        """A warning to show with the region's time; empty if the machine code is what was marked."""
         if self.flag:
             timed = "what its lines do" if is_between(self.region) else "what it marks"
             return f"`{self.region}` did not time {timed}: {self.flag}."
@@ -89,7 +89,7 @@ def purity_by_region(trace: Trace) -> dict[str, RegionPurity]:
 
 
 def cautions(trace: Trace, kernel: str | None = None) -> dict[str, str]:
-    """By region, the sentence that belongs beside its time; regions without one are left out."""
+    """By region, the warning to show with its time; regions without one are left out."""
     chosen: Mapping[tuple[str, str], RegionPurity] = region_purity(trace)
     return {region: one.caution for (name, region), one in chosen.items() if one.caution and kernel in (None, name)}
 

@@ -128,14 +128,7 @@ def ranked(regions: Iterable[RegionSensitivity]) -> tuple[RegionSensitivity, ...
     some = list(regions)
     kernels = list(dict.fromkeys((one.kernel, one.variant) for one in some))
     return tuple(
-        sorted(
-            some,
-            key=lambda one: (
-                kernels.index((one.kernel, one.variant)),
-                one.slope is None,
-                -(one.slope or 0.0),
-            ),
-        )
+        sorted(some, key=lambda one: (kernels.index((one.kernel, one.variant)), one.slope is None, -(one.slope or 0.0)))
     )
 
 

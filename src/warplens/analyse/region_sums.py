@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens import native
-from warplens.analyse.duration_counts import DurationCounts
+from warplens.analyse.duration_counts import DurationCounts, relative_range
 from warplens.trace.model import Trace
 from warplens.trace.schema import KINDS
 
@@ -171,6 +171,4 @@ class _Members:
 
     def spread(self, group: int) -> float:
         present = self._count[:, group] > 0
-        means = self._total[present, group] / self._count[present, group]
-        middle = float(means.mean())
-        return float((means.max() - means.min()) / middle) if middle else 0.0
+        return relative_range(self._total[present, group] / self._count[present, group])

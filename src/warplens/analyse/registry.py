@@ -1,4 +1,4 @@
-"""Every analysis, listed once: `findings`, `warplens stats --show` and the report read this list.
+"""Every analysis, listed once: `warplens stats --show` reads this list.
 
 `analysis_names` has their names alone, for the help of `stats`.
 """

@@ -22,16 +22,14 @@ class RowPass(Protocol):
         """The columns that it needs, as `Trace.blocks` gives them."""
         ...
 
-    def add(self, begin: int, end: int, block: Mapping[str, Array]) -> None:
-        """Add the rows from `begin` to `end`."""
-        ...
+    def add(self, begin: int, end: int, block: Mapping[str, Array]) -> None: ...
 
 
 T = TypeVar("T", bound=RowPass)
 
 
 def go_through(trace: Trace, *passes: RowPass, keep: Collection[str] = ()) -> None:
-    """Add all rows of a trace to each pass. Columns in `keep` stay in memory, for whoever needs them whole later."""
+    """Add all rows of a trace to each pass. Columns in `keep` stay in memory, for later use as a whole."""
     names = list(dict.fromkeys([*(name for one in passes for name in one.columns), *keep]))
     for begin, end, columns in trace.blocks(*names, keep=keep):
         block = dict(zip(names, columns, strict=True))

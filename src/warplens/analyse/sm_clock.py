@@ -155,8 +155,4 @@ def clock_table(kernel: str, one: SmClock) -> AnswerTable:
     )
 
 
-SM_CLOCK = Analysis(
-    "clock",
-    run=lambda ask: sm_clock(ask.trace),
-    table=clock_table,
-)
+SM_CLOCK = Analysis("clock", run=lambda ask: sm_clock(ask.trace), table=clock_table)

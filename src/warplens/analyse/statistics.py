@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from warplens.analyse.duration_counts import DurationCounts
+from warplens.analyse.duration_counts import DurationCounts, relative_range
 from warplens.analyse.executions import Executions, counts
 from warplens.analyse.kernel_variants import kernel_variants, variant_labels, variant_rows
 from warplens.analyse.mark_cost import corrected_means
@@ -41,7 +41,7 @@ WITH_VARIANTS = ("region", "kernel")
 _SHOWN = ("mean", "p50", "p95", "p99", "min", "max", "total")
 
 Int = npt.NDArray[Any]
-Float = npt.NDArray[np.float64]
+T = TypeVar("T", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,14 @@ UNKNOWN = ("purity", "corrected", "corrected_low", "corrected_high")
 """The metrics that need a verification or a calibration, NaN without."""
 
 
+def region_named(rows: Iterable[T], region: str) -> T:
+    """The first of some rows, each with the name of its region, that is of this region."""
+    known: dict[str, T] = {row.region: row for row in reversed(list(rows))}
+    if region not in known:
+        raise UsageError(f"no region named {region!r}{did_you_mean(region, known)}")
+    return known[region]
+
+
 def by_group(row: RegionStatistics) -> tuple[int, str, str, int]:
     """Sort key that orders numeric groups by number."""
     return int(row.group) if row.group.isdigit() else 0, row.group, row.variant, -row.total
@@ -165,10 +173,7 @@ class Statistics:
 
     def __getitem__(self, region: str) -> RegionStatistics:
         """The row of a region (the first group's, when grouped)."""
-        row = self._first_of.get(region)
-        if row is not None:
-            return row
-        raise UsageError(f"no region named {region!r}{did_you_mean(region, (row.region for row in self.rows))}")
+        return self._first_of[region] if region in self._first_of else region_named(self.rows, region)
 
     def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
         """The same rows in another order; by default numbers descend and names ascend."""
@@ -395,31 +400,20 @@ def _partition(key: Int) -> tuple[Int, Int, Int]:
 
 
 def _summary_of_counts(durations: DurationCounts) -> dict[str, Any]:
-    p50, p95, p99 = durations.percentiles(PERCENTILES)
-    return {
-        "total": durations.total,
-        "mean": durations.mean,
-        "std": durations.std(),
-        "p50": p50,
-        "p95": p95,
-        "p99": p99,
-        "min": durations.least,
-        "max": durations.most,
-    }
+    spread = durations.percentiles(PERCENTILES)
+    return summary(durations.total, durations.mean, durations.std(), spread, durations.least, durations.most)
 
 
 def _summary(durations: Int) -> dict[str, Any]:
-    p50, p95, p99 = np.percentile(durations, PERCENTILES)
-    return {
-        "total": int(durations.sum()),
-        "mean": float(durations.mean()),
-        "std": float(durations.std()),
-        "p50": float(p50),
-        "p95": float(p95),
-        "p99": float(p99),
-        "min": int(durations.min()),
-        "max": int(durations.max()),
-    }
+    spread = np.percentile(durations, PERCENTILES).tolist()
+    mean, std = float(durations.mean()), float(durations.std())
+    return summary(int(durations.sum()), mean, std, spread, int(durations.min()), int(durations.max()))
+
+
+def summary(total: int, mean: float, std: float, percentiles: Iterable[float], least: int, most: int) -> dict[str, Any]:
+    """What a row says of the durations in one unit, by metric."""
+    known = {f"p{share}": value for share, value in zip(PERCENTILES, percentiles, strict=True)}
+    return {"total": total, "mean": mean, "std": std, **known, "min": least, "max": most}
 
 
 def _exclusive(durations: Int, parent: Int, measured: npt.NDArray[np.bool_]) -> Int:
@@ -441,9 +435,7 @@ def _extent(trace: Trace, start: str, lasted: str) -> int:
 def _spread(durations: Int, member: Int, amount: Int) -> float:
     count = np.bincount(member, weights=amount)
     present = count > 0
-    means = np.bincount(member, weights=durations)[present] / count[present]
-    middle = float(means.mean())
-    return float((means.max() - means.min()) / middle) if middle else 0.0
+    return relative_range(np.bincount(member, weights=durations)[present] / count[present])
 
 
 def never_ended(group: str, region: str, variant: str, unended: int) -> RegionStatistics:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,6 @@ from warplens.errors import UsageError, did_you_mean
 from warplens.trace.model import Trace
 
 Int = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 
 ROWS: dict[str, tuple[str, ...]] = {
     "sm": ("rank", "device", "sm"),

@@ -108,8 +108,4 @@ def waits_table(kernel: str, one: Waits) -> AnswerTable:
     )
 
 
-WAITS = Analysis(
-    "waits",
-    run=lambda ask: waits(ask.trace, waits=ask.waits, matches=ask.matches),
-    table=waits_table,
-)
+WAITS = Analysis("waits", run=lambda ask: waits(ask.trace, waits=ask.waits, matches=ask.matches), table=waits_table)

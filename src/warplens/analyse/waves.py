@@ -146,8 +146,4 @@ def waves_table(kernel: str, one: Waves) -> AnswerTable:
     )
 
 
-WAVES = Analysis(
-    "waves",
-    run=lambda ask: waves(ask.trace),
-    table=waves_table,
-)
+WAVES = Analysis("waves", run=lambda ask: waves(ask.trace), table=waves_table)

@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 
 def document(results: Results) -> dict[str, Any]:
-    """Return the results as a JSON document."""
     return {
         "schema": SCHEMA,
         "version": VERSION,

@@ -75,7 +75,6 @@ def method_line(sweep: Sweep) -> str:
 
 
 def machine_line(results: Results) -> str:
-    """Describe the machine in one line."""
     known = results.machine
     versions = known.get("versions", {})
     parts = [str(known.get("device", "?"))]

@@ -26,9 +26,9 @@ _VERBS = {
     "verify": "check in the machine code that each region times what it marks",
     "diff": "compare two traces and check the changes against limits",
     "bench": "run benchmarks, check their results, plot and compare them",
-    "findings": "say what costs time in the kernels of a trace, and what to do about it",
+    "findings": "show what costs time in the kernels of a trace, and what to do about it",
     "diagnose": "show what limits a kernel, and the findings about it",
-    "sensitivity": "measure with delays which regions the end of a kernel depends on",
+    "sensitivity": "insert delays to measure which regions a kernel's time depends on",
     "roofline": "compare a kernel with the compute and memory peaks of its device",
     "occupancy": "compute how many blocks fit on an SM and what limits them",
     "export": "convert a trace to Perfetto, Chrome, Hatchet, CSV, Parquet, HTML or an image",
@@ -68,7 +68,9 @@ class _Verbs(click.Group):
 
 
 @click.group(
-    cls=_Verbs, subcommand_metavar="VERB [ARGUMENTS]...", context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Verbs,
+    subcommand_metavar="VERB [ARGUMENTS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="warplens")
 def cli() -> None:
@@ -155,7 +157,7 @@ def _print_error(line: str) -> None:
     try:
         click.echo(printable(line), with_ascii_fallback(sys.stderr))
     except (OSError, ValueError):
-        _discard(sys.stderr)  # nobody reads it: the exit code says it all
+        _discard(sys.stderr)  # stderr is closed: only the exit code is left
 
 
 def entry() -> None:

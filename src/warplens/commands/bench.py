@@ -50,20 +50,13 @@ _STATUS = {"wrong": "red", "failed": "red", "oom": "yellow", "skipped": "dim"}
     help="Write the results to FILE (.json, .csv or .md; repeatable); with --plot, the folder for the plots.",
 )
 @click.option("--plot", "plotted", metavar="RESULTS", help="Plot a result file into the folder of -o.")
+@click.option("--format", "form", default="svg", metavar="svg|png|pdf", help="Image format of the plots.")
 @click.option(
-    "--format", "form", default="svg", show_default=True, metavar="svg|png|pdf", help="Image format of the plots."
-)
-@click.option(
-    "--compare",
-    "compared",
-    nargs=2,
-    metavar="OLD NEW",
-    help="Compare two result files; exit 3 on a regression.",
+    "--compare", "compared", nargs=2, metavar="OLD NEW", help="Compare two result files; exit 3 on a regression."
 )
 @click.option(
     "--threshold",
     default=f"{100 * THRESHOLD:g}%",
-    show_default=True,
     metavar="PERCENT",
     help="Smallest change that --compare reports as better or worse.",
 )

@@ -25,12 +25,7 @@ _TOLERANCE = 1e-3
 
 @click.command("demo")
 @click.option(
-    "-o",
-    "--output",
-    default="warplens-demo",
-    show_default=True,
-    metavar="FOLDER",
-    help="Folder for the trace, the report and the source.",
+    "-o", "--output", default="warplens-demo", metavar="FOLDER", help="Folder for the trace, the report and the source."
 )
 @click.option(
     "--source",
@@ -42,7 +37,6 @@ _TOLERANCE = 1e-3
     "--launches",
     type=number_range(int, 1, 100),
     default=1,
-    show_default=True,
     metavar="N",
     help="Record this many launches; `diff` needs at least two to judge a change.",
 )
@@ -87,10 +81,7 @@ def _run(ptx: str, launches: int) -> tuple[str, samples.SampleRun]:
     if device is None:
         where = "no GPU here: running woven PTX in the interpreter on the CPU (simulated clock)"
         return where, samples.simulated(ptx=ptx, launches=launches)
-    return (
-        f"running woven PTX on the GPU: {device.device().name}",
-        samples.on_gpu(device, ptx=ptx, launches=launches),
-    )
+    return (f"running woven PTX on the GPU: {device.device().name}", samples.on_gpu(device, ptx=ptx, launches=launches))
 
 
 def _print(where: str, trace: Trace, targets: list[Path]) -> None:

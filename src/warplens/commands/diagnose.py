@@ -36,7 +36,7 @@ from warplens.wording import duration, percent
 @click.option(
     "--expected",
     metavar="TIME",
-    help="Expected kernel time, such as 5ms or 300us; twice that counts as too long.",
+    help="Expected kernel time, such as 5ms or 300us; a kernel that takes over twice as long is reported as late.",
 )
 @fact_options
 @click.option("--only", multiple=True, metavar="NAME", help="With FILE.py: only this benchmark (repeatable).")
@@ -102,10 +102,7 @@ def _of_benchmark(
         raise UsageError(
             "--flops, --bytes and --roof cannot be used with a benchmark: its cases declare their work and type"
         )
-    known = {
-        "expected_ns": expected,
-        "measured": read_ceilings(given["ceilings"])[1] if given["ceilings"] else None,
-    }
+    known = {"expected_ns": expected, "measured": read_ceilings(given["ceilings"])[1] if given["ceilings"] else None}
     file, tokens = split_file(arguments)
     chosen = apply_options(select_benchmarks(load_benchmarks(file), given["only"]), tokens, own)
     method: dict[str, Any] = dict(QUICK)

@@ -38,17 +38,17 @@ _UNSURE = (
 )
 @click.option(
     "--margin",
-    default=100 * MARGIN,
+    default=f"{100 * MARGIN:g}",
     type=number_range(float, 0),
     metavar="PERCENT",
-    help=f"Changes up to this size count as the same.  [default: {100 * MARGIN:g}]",
+    help="Changes up to this size count as the same.",
 )
 @click.option(
     "--confidence",
-    default=100 * CONFIDENCE,
+    default=f"{100 * CONFIDENCE:g}",
     type=number_range(float, 0, 100, exclusive=True),
     metavar="PERCENT",
-    help=f"Confidence level of the intervals, for all regions together.  [default: {100 * CONFIDENCE:g}]",
+    help="Confidence level of the intervals, for all regions together.",
 )
 @engine_option
 @json_option

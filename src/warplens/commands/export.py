@@ -11,18 +11,15 @@ from warplens.commands.shared.rank_options import ranks_option, read_ranks
 from warplens.errors import UsageError
 from warplens.export import chosen_format, export, merge
 from warplens.files import check_writable
+from warplens.formats import FORMATS
+
+_FORMATS = "\n".join(f"  {one.suffix:<10}{one.description}" for one in FORMATS.values())
 
 
-@click.command("export")
+@click.command("export", help=f"Convert TRACE to the format of OUTPUT's suffix.\n\n\b\n{_FORMATS}")
 @click.argument("trace")
 @click.argument("output", required=False)
-@click.option(
-    "-o",
-    "--output",
-    "option_output",
-    metavar="FILE",
-    help="File to write; its suffix selects the format.",
-)
+@click.option("-o", "--output", "option_output", metavar="FILE", help="File to write; its suffix selects the format.")
 @click.option(
     "--annotate/--no-annotate",
     default=None,
@@ -42,16 +39,6 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Convert TRACE to the format of OUTPUT's suffix.
-
-    \b
-      .pftrace          Perfetto
-      .json, .json.gz   Chrome trace events
-      .hatchet          Hatchet, for proton-viewer
-      .csv, .parquet    table of spans
-      .html             self-contained report
-      .png, .svg        image of the timeline
-    """
     if output is not None and option_output is not None:
         raise UsageError(f"two output files, {output} and {option_output}; give only one")
     target = option_output or output

@@ -32,7 +32,7 @@ _RANK_BY_RANK = "judged rank by rank, in bounded memory; late ranks are judged o
 @click.option("--kernel", metavar="NAME", help="Show findings about this kernel only.")
 @fact_options
 @collective_option
-@click.option("--all", "show_all", is_flag=True, help="Also list the hypotheses that the evidence refutes, and why.")
+@click.option("--all", "show_all", is_flag=True, help="Also list the causes that the evidence refutes, and why.")
 @click.option(
     "--budget",
     type=number_range(int, LEAST_BUDGET),
@@ -55,11 +55,11 @@ def command(
     collective: str | None,
     **given: Any,
 ) -> None:
-    """Judge every known cause of lost time on every kernel variant of TRACE.
+    """Show what costs time in each kernel variant of TRACE, the largest gain first.
 
-    Each finding says what costs time and where, its evidence, how much of the kernel's time is saved if the cause is
-    removed, the next step, and what would refute it. Causes that the trace cannot decide are listed with what to
-    record. `diagnose`, `stats --findings` and the report show the same.
+    Each finding says what costs time and where, the evidence, how much of the kernel's time removing the cause would
+    save, what to try, and what would refute it. Causes that the trace cannot confirm or refute are listed with what to
+    record. `diagnose`, `stats --findings` and the report show the same findings.
 
     \b
     Examples:

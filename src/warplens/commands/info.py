@@ -42,19 +42,12 @@ _MAX_PAIRED_RANKS = 64
     help="Also describe an Nsight Compute report (.csv or .ncu-rep); with TRACE, also by region.",
 )
 @click.option(
-    "--torch",
-    metavar="FILE",
-    help="Also describe a trace exported by torch.profiler: operators, kernels, memory.",
+    "--torch", metavar="FILE", help="Also describe a trace exported by torch.profiler: operators, kernels, memory."
 )
 @merge_variants_option
 @json_option
 def command(
-    trace: str | None,
-    show_include: bool,
-    ncu: str | None,
-    torch: str | None,
-    merge_variants: bool,
-    as_json: bool,
+    trace: str | None, show_include: bool, ncu: str | None, torch: str | None, merge_variants: bool, as_json: bool
 ) -> None:
     """Describe TRACE: device, launches, regions, clock alignment error, lost records and profiling overhead."""
     if show_include:

@@ -15,7 +15,7 @@ from warplens.agents.workspace import Workspace
 @click.option(
     "--run-in",
     metavar="FOLDER",
-    help="Folder whose Python programs the agent may run and profile.  [default: none are run]",
+    help="Folder whose Python programs the agent may run and profile.  [default: it may run none]",
 )
 def command(folder: str, run_in: str | None) -> None:
     """Serve the traces below FOLDER to an agent, over standard input and output.

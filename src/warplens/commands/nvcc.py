@@ -29,8 +29,8 @@ from warplens.weave.weaving import Weaving
     "--auto",
     is_flag=True,
     envvar=KEEPS_PTX,
-    help="Keep the PTX of kernels, so that `warplens run --auto` can mark them where they are loaded as machine code. "
-    "This is the default inside `warplens run --auto`.",
+    help="Keep the PTX of the kernels, so that `warplens run --auto` can mark kernels that are loaded as machine code. "
+    "On by default inside `warplens run --auto`.",
 )
 @click.option("--whole-warps", is_flag=True, help="Assume that blockDim.x is always a multiple of 32.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -40,9 +40,8 @@ def command(named: str | None, any_block: bool, auto: bool, whole_warps: bool, a
     ARGUMENTS are passed to nvcc; the include folder of warplens.cuh is added. The program records the same data as
     with plain nvcc, at a lower cost.
 
-    Woven kernels share stores among the lanes of a warp, which requires the number of threads per block to be a
-    multiple of 32. Each kernel checks this when it runs and refuses other blocks, unless it was compiled with
-    --any-block.
+    Woven kernels share stores among the lanes of a warp, so the number of threads per block must be a multiple of 32.
+    Each kernel checks this when it runs and refuses other blocks, unless it was compiled with --any-block.
 
     \b
     Examples:

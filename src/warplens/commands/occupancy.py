@@ -16,18 +16,10 @@ from warplens.wording import percent, plural
 
 @click.command("occupancy")
 @click.option("--threads", required=True, type=int, metavar="N", help="Threads per block.")
+@click.option("--registers", default=0, type=int, metavar="N", help="Registers per thread; 0 means unknown.")
+@click.option("--shared", default="0", metavar="BYTES", help="Shared memory per block, such as 36864 or 36KiB.")
 @click.option(
-    "--registers", default=0, show_default=True, type=int, metavar="N", help="Registers per thread; 0 means unknown."
-)
-@click.option(
-    "--shared", default="0", show_default=True, metavar="BYTES", help="Shared memory per block, such as 36864 or 36KiB."
-)
-@click.option(
-    "--capability",
-    default="9.0",
-    show_default=True,
-    metavar="CC",
-    help="Compute capability or device name, such as 9.0 or H100.",
+    "--capability", default="9.0", metavar="CC", help="Compute capability or device name, such as 9.0 or H100."
 )
 @json_option
 def command(threads: int, registers: int, shared: str, capability: str, as_json: bool) -> None:

@@ -53,9 +53,7 @@ from warplens.runner.nsight_compute import read_source_pages
 )
 @flops_option
 @bytes_option
-@click.option(
-    "--dtype", default="fp16", type=click.Choice(DTYPES), show_default=True, help="Compute peak to compare with."
-)
+@click.option("--dtype", default="fp16", type=click.Choice(DTYPES), help="Compute peak to compare with.")
 @device_option
 @ceilings_option
 @click.option(

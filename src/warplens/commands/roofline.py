@@ -10,15 +10,7 @@ from rich.markup import escape
 
 from warplens.analyse.devices import DTYPES, PEAKS, Peak
 from warplens.analyse.roofline import Roofline, roofline
-from warplens.commands.shared.console import (
-    json_option,
-    print_hanging,
-    print_json,
-    read_trace,
-    stderr,
-    stdout,
-    table,
-)
+from warplens.commands.shared.console import json_option, print_hanging, print_json, read_trace, stderr, stdout, table
 from warplens.commands.shared.roofline_options import (
     bytes_option,
     ceilings_option,
@@ -38,9 +30,7 @@ from warplens.wording import digits, duration, percent
 @click.option("--kernel", metavar="NAME", help="Kernel to analyse, if the trace has several.")
 @click.option("--region", metavar="NAME", help="Analyse this region instead of the whole kernel.")
 @click.option("--per-span", is_flag=True, help="--flops and --bytes are per span of the region, not per launch.")
-@click.option(
-    "--dtype", default="fp16", show_default=True, metavar="|".join(DTYPES), help="Compute peak to compare with."
-)
+@click.option("--dtype", default="fp16", metavar="|".join(DTYPES), help="Compute peak to compare with.")
 @device_option
 @click.option("--time-ns", type=float, metavar="NS", help="Kernel time in ns, to use without a trace.")
 @click.option(

@@ -41,23 +41,9 @@ AUTO_OVERHEAD = 0.05
 TRACE_BYTES = 64_000_000
 """Default size of a trace, about: beyond it, only some blocks of each launch are kept."""
 _PROFILE_OPTIONS = (
-    "auto",
-    "kernels",
-    "every",
-    "within",
-    "from_step",
-    "to_step",
-    "strict",
-    "most_marks",
-    "least_occupancy",
-    "records_per_warp",
-    "clock",
-    "granularity",
-    "on_hang",
-    "mode",
-    "live",
-    "stalls",
-)
+    "auto", "kernels", "every", "within", "from_step", "to_step", "strict", "most_marks", "least_occupancy",
+    "records_per_warp", "clock", "granularity", "on_hang", "mode", "live", "stalls",
+)  # fmt: skip
 """Options passed to the profile unchanged."""
 
 
@@ -80,11 +66,9 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--skip",
     metavar="N",
-    help="Pass over the first N launches of each variant.  [default: leave out the cold first one if more follow]",
+    help="Do not record the first N launches of each variant.  [default: the cold first one, if more follow]",
 )
-@click.option(
-    "--every", default=1, type=int, show_default=True, metavar="N", help="Record every N-th launch of each variant."
-)
+@click.option("--every", default=1, type=int, metavar="N", help="Record every N-th launch of each variant.")
 @click.option(
     "--within",
     metavar="REGEX",
@@ -121,18 +105,14 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @force_option
 @click.option("--list-kernels", is_flag=True, help="List the kernels that ran, with counts and times; record nothing.")
-@click.option("--dump-ir", metavar="DIR", help="Write the TTGIR of each kernel here, to mark it by hand.")
-@click.option("--override", metavar="DIR", help="Compile the edited files of --dump-ir instead.")
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Fail if nothing but the lifetimes of a kernel's warps could be recorded.",
-)
+@click.option("--dump-ir", metavar="DIR", help="Write the TTGIR of each Triton kernel to DIR, to mark it by hand.")
+@click.option("--override", metavar="DIR", help="Compile the edited files of --dump-ir in DIR instead of the kernels.")
+@click.option("--strict", is_flag=True, help="Fail if nothing but the lifetimes of a kernel's warps could be recorded.")
 @click.option(
     "--overhead",
     metavar="SHARE",
-    help="Slowdown by marks that is allowed, such as 5%, or `any`. A variant that is measured above it records fewer "
-    f"blocks, then fewer regions.  [default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
+    help="Maximum slowdown that marks may cause, such as 5%, or `any`. A variant above it records fewer blocks, then "
+    f"fewer regions.  [default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
 )
 @click.option(
     "--records-per-warp",
@@ -149,16 +129,14 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--mode",
     default="trace",
-    show_default=True,
     metavar="trace|aggregate",
     help="Keep every record (trace), or only statistics per warp and region (aggregate), whose size does not grow with "
     "the run: for long and persistent kernels.",
 )
-@click.option("--clock", default="32", show_default=True, metavar="32|64", help="Clock bits stored in each record.")
+@click.option("--clock", default="32", metavar="32|64", help="Clock bits stored in each record.")
 @click.option(
     "--granularity",
     default="warp",
-    show_default=True,
     metavar="warp|warpgroup|block",
     help="Record one track per warp, warp group or block.",
 )
@@ -178,7 +156,7 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--on-hang",
     metavar="continue|kill",
-    help="What to do with the program then.  [default: continue; kill after Ctrl-C or SIGTERM]",
+    help="What to do with the program after --watch reports a hang.  [default: continue; kill after Ctrl-C or SIGTERM]",
 )
 @click.option(
     "--live",
@@ -189,8 +167,7 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--stalls",
     is_flag=True,
-    help="Sample what the warps of each region are stalled by, in the same run and without Nsight Compute (CUPTI's PC "
-    "sampling).",
+    help="Sample the stall reasons of each region in the same run, with CUPTI's PC sampling; no Nsight Compute needed.",
 )
 @merge_variants_option
 @companion_options

@@ -1,4 +1,4 @@
-"""`warplens sensitivity`: measure with delays which regions the end of a kernel depends on."""
+"""`warplens sensitivity`: insert delays to measure which regions a kernel's time depends on."""
 
 from __future__ import annotations
 
@@ -34,15 +34,12 @@ from warplens.wording import duration, percent, plural
     metavar="CYCLES,...",
     help="Delays to try besides 0, in cycles per execution of the region.  [default: chosen by the kernel's length]",
 )
-@click.option(
-    "--rounds", default=ROUNDS, show_default=True, metavar="N", help="How often each delay is tried in each region."
-)
+@click.option("--rounds", default=ROUNDS, metavar="N", help="Number of times to try each delay in each region.")
 @click.option(
     "--repeat",
     default=1,
-    show_default=True,
     metavar="N",
-    help="Run the whole program up to N times, for programs that launch the kernel too seldom.",
+    help="Run the whole program up to N times, if one run has too few launches.",
 )
 @click.option(
     "-o",
@@ -57,9 +54,9 @@ def command(
 ) -> int:
     """Run SCRIPT and delay the regions of its kernels, one region at a time.
 
-    Each launch that the program makes happens once: a few are recorded, and the others run with a delay that changes
-    from launch to launch. The slope says how much of a cycle spent in a region reaches the end of the kernel: 0 means
-    that other work hides it, 1 that the kernel waits for all of it, more than 1 that warps take turns in it.
+    No launch is repeated: a few are recorded, and the others run with a delay that varies from launch to launch. The
+    slope says how much of a cycle spent in a region reaches the end of the kernel: 0 means that other work hides it, 1
+    that the kernel waits for all of it, more than 1 that warps take turns in it.
 
     Options may follow SCRIPT; other words after it, and everything after `--`, are passed to the script. The exit code
     is that of the script.

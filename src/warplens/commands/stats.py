@@ -23,28 +23,17 @@ from warplens.trace.model import Trace
 
 @click.command("stats")
 @click.argument("trace")
-@click.option(
-    "--by",
-    default="region",
-    show_default=True,
-    metavar="|".join(GROUPS),
-    help="Group by this in addition to the region.",
-)
+@click.option("--by", default="region", metavar="|".join(GROUPS), help="Group by this in addition to the region.")
 @click.option("--sort", "metric", metavar="METRIC", help="Sort by this column, such as p95 or mean_ns.")
 @click.option("--region", "regions", multiple=True, metavar="NAME", help="Show only this region (repeatable).")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
 @click.option("--tree", "as_tree", is_flag=True, help="Show the tree of regions with total cycles and cycles per warp.")
 @click.option(
-    "--include",
-    metavar="REGEX",
-    help="With --tree: keep only matching regions, their parents and their children.",
+    "--include", metavar="REGEX", help="With --tree: keep only matching regions, their parents and their children."
 )
 @click.option("--exclude", metavar="REGEX", help="With --tree: drop matching regions and everything below them.")
 @click.option(
-    "--depth",
-    type=number_range(int, 0),
-    metavar="N",
-    help="With --tree: show at most N levels.  [default: all]",
+    "--depth", type=number_range(int, 0), metavar="N", help="With --tree: show at most N levels.  [default: all]"
 )
 @click.option(
     "--threshold",
@@ -64,7 +53,9 @@ from warplens.trace.model import Trace
     "region if it has a source page.",
 )
 @click.option(
-    "--stalls", is_flag=True, help="Show what the warps of each region were stalled by, if `run --stalls` sampled it."
+    "--stalls",
+    is_flag=True,
+    help="Show the stall reasons of each region, if the trace was recorded with `run --stalls`.",
 )
 @collective_option
 @ranks_option

@@ -39,19 +39,19 @@ class _VerifyCommand(ProgramCommand):
 
 
 @click.command("verify", cls=_VerifyCommand)
-@click.option("--auto", is_flag=True, help="Of a script: also mark kernels automatically.")
+@click.option("--auto", is_flag=True, help="With a script: also mark kernels automatically.")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
 @click.option(
     "--binary",
     metavar="FILE",
-    help="The program or cubin that a capture of CUDA C++ was recorded with, which has its machine code.",
+    help="Program or cubin to read the machine code from, for a capture of a CUDA C++ program.",
 )
 @click.option("--moved", is_flag=True, help="List the instructions that were moved into and out of each region.")
 @click.option(
     "--least-purity",
     type=number_range(float, 0, 1),
     metavar="SHARE",
-    help="Exit with 3 if a region's purity is below this, or if most of its main work was moved out.  [default: none]",
+    help="Exit with code 3 if a region's purity is below this, or if most of its main work was moved out of it.",
 )
 @json_option
 @click.argument("target")
@@ -66,7 +66,7 @@ def command(
     least_purity: float | None,
     as_json: bool,
 ) -> int:
-    """Check what the machine code holds between the marks of each region of TARGET.
+    """Check which instructions of the machine code are between the marks of each region of TARGET.
 
     TARGET is a trace, a Python script to run (with ARGUMENTS), a program that nvcc made, or a cubin.
 
@@ -172,8 +172,4 @@ def _violations(found: list[KernelVerification], least: float | None) -> list[st
 
 
 def _document(target: str, found: list[KernelVerification], costs: list[VariantCost]) -> dict[str, Any]:
-    return {
-        "target": target,
-        "kernels": [one.to_json() for one in found],
-        "costs": [one.to_json() for one in costs],
-    }
+    return {"target": target, "kernels": [one.to_json() for one in found], "costs": [one.to_json() for one in costs]}

@@ -29,8 +29,8 @@ from warplens.wording import number_ranges
 @click.option(
     "--live",
     is_flag=True,
-    help="Show a program that runs now, started with `warplens run --live`; TRACE is the file that it will write, or "
-    "its folder. Of a job, all ranks on this host are shown.  [default: the current folder]",
+    help="Show a running program that was started with `warplens run --live`; TRACE is the file that it will write, or "
+    "its folder (by default the current one). For a job, show all ranks on this host.",
 )
 @click.option(
     "--width",
@@ -39,27 +39,16 @@ from warplens.wording import number_ranges
     help="With --terminal: columns to use, 40 to 1000.  [default: the width of the terminal]",
 )
 @click.option(
-    "--rows",
-    type=number_range(int, 1),
-    default=48,
-    show_default=True,
-    metavar="N",
-    help="With --terminal: maximum number of rows.",
+    "--rows", type=number_range(int, 1), default=48, metavar="N", help="With --terminal: maximum number of rows."
 )
 @click.option(
     "--region", "regions", multiple=True, metavar="NAME", help="With --terminal: show only this region (repeatable)."
 )
 @click.option(
-    "--sm",
-    type=number_range(int, 0),
-    metavar="N",
-    help="With --terminal: show only this SM, one row per warp.",
+    "--sm", type=number_range(int, 0), metavar="N", help="With --terminal: show only this SM, one row per warp."
 )
 @click.option(
-    "--block",
-    type=number_range(int, 0),
-    metavar="N",
-    help="With --terminal: show only this block, one row per warp.",
+    "--block", type=number_range(int, 0), metavar="N", help="With --terminal: show only this block, one row per warp."
 )
 @click.option(
     "--launch",
@@ -67,14 +56,11 @@ from warplens.wording import number_ranges
     help="With --terminal: draw this launch.  [default: the longest; all of several ranks]",
 )
 @ranks_option
-@click.option(
-    "--browser/--no-browser", default=True, help="Open a browser, or only print the address.  [default: --browser]"
-)
+@click.option("--browser/--no-browser", default=True, help="Open a browser, or only print the address.")
 @click.option(
     "--timeout",
     type=number_range(float, 0),
     default=600,
-    show_default=True,
     metavar="SECONDS",
     help="How long to wait for the browser to fetch the trace.",
 )
@@ -209,7 +195,7 @@ def _show_job(folder: Path, terminal: bool, width: int | None, browser: bool) ->
                 state = feed.wait(state.number)
             stderr().print("the job has ended", markup=False)
         except KeyboardInterrupt:
-            pass  # the job goes on
+            pass  # the job continues
         finally:
             server.stop()
     finally:

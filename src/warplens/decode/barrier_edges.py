@@ -47,7 +47,6 @@ class TrackPlaces:
     row_start: Int
 
     def of(self, rows: Int) -> Int:
-        """The track of each row."""
         return np.searchsorted(self.row_start, rows, side="right") - 1
 
 
@@ -83,7 +82,6 @@ def pair_events(rows: DecodedRows, places: TrackPlaces) -> None:
 
 
 def barrier_records(rows: DecodedRows) -> Int:
-    """The rows that are barrier records."""
     return np.flatnonzero(rows.has_value == BARRIER_VALUE) if len(rows.has_value) else np.empty(0, np.int64)
 
 
@@ -171,11 +169,7 @@ class _Events:
         known = release >= 0
         at = np.maximum(release, 0)
         foreign, copy = self.block[at] != self.block[wait], self.words.is_any(COPIES)[at]
-        waited = np.where(
-            foreign,
-            self.ns[at] > self.begin_ns[wait],
-            did_wait(begin, end, self.cycle[at], copy),
-        )
+        waited = np.where(foreign, self.ns[at] > self.begin_ns[wait], did_wait(begin, end, self.cycle[at], copy))
         # A long wait for an arrival that came before it began was for something else, which is not recorded.
         missing = lasted & ~(known & (waited | copy))
         # Unless no arrival of that region goes unrecorded: then the warp only was slow to test its barrier.

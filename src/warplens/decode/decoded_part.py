@@ -82,7 +82,7 @@ class DecodedPart:
 
 
 def find_decoder(native: bool = True, threads: int | None = None) -> Decoder:
-    """The decoder in C with so many threads, or with one per core; without a compiler, that in numpy."""
+    """The decoder in C with that many threads, or one per core; without a compiler, the numpy one."""
     library = load() if native else None
     return NativeDecoder(library, threads) if library else NumpyDecoder()
 

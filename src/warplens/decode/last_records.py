@@ -1,4 +1,4 @@
-"""The latest records that warps kept beside their statistics (`mode="aggregate"`, `full="ring"`), as launches."""
+"""The latest records that warps kept besides their statistics (`mode="aggregate"`, `full="ring"`), as launches."""
 
 from __future__ import annotations
 

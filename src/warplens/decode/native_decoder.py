@@ -66,7 +66,6 @@ class NativeDecoder:
         self._place, self._inside, self._times = library.wl_place, library.wl_inside, library.wl_times
 
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
-        """Plan the rows and anchors of each track."""
         tracks = len(windows)
         rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
         holds = np.zeros(tracks, np.uint8)

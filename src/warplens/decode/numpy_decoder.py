@@ -57,8 +57,6 @@ _ROW_KIND[DROPPED] = DAMAGED
 
 
 class NumpyDecoder:
-    """The numpy implementation of the decoder."""
-
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
         """Plan the rows and anchors of each track."""
         rows: list[npt.ArrayLike] = [[0]]

@@ -10,15 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.decode.aggregate_tracks import ExpandedLaunch
-from warplens.decode.decoded_part import (
-    PER_ANCHOR,
-    PER_ROW,
-    DecodedPart,
-    Decoder,
-    check_rows,
-    decode_part,
-    renamed,
-)
+from warplens.decode.decoded_part import PER_ANCHOR, PER_ROW, DecodedPart, Decoder, check_rows, decode_part, renamed
 from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail, RowPlan
 from warplens.decode.track_windows import PER_TRACK, TrackWindows
 from warplens.record.capture import Device, Launch
@@ -121,7 +113,6 @@ class PartStore:
                 column.add(values if len(values) else np.zeros(len(rows.start), values.dtype))
 
     def __len__(self) -> int:
-        """The number of rows."""
         return self._arrays["start"].used
 
     def part(self) -> DecodedPart:
@@ -169,7 +160,7 @@ def decode_all(launches: Sequence[Launch], device: Device, decoder: Decoder, kno
 
 def _known_pieces(launches: Sequence[Launch], known: PartStore) -> list[tuple[int, int, int]]:
     """The runs of launches that are known: the number of the first, and of the first and past the last one there. None
-    where they are few: to decode these again takes less time than to copy the others beside them."""
+    where they are few: to decode these again takes less time than to copy the others."""
     place = {id(launch.raw): at for at, launch in enumerate(known.sources)}
     found = np.array([place.get(id(launch.raw), -1) for launch in launches], np.int64)
     there = np.flatnonzero(found >= 0)

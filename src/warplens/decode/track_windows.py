@@ -106,7 +106,6 @@ class TrackWindows:
 
     @property
     def launch(self) -> Int64:
-        """The launch of each track."""
         return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
 

@@ -22,7 +22,7 @@ LEFT_ALONE = (
     "/_ctypes.", "/libffi", "/cupy", "/cuda/bindings/", "/cuda/core/", "/triton/", "__triton_launcher",
     "/cuda_utils.", "/libtorch_python.", "/numba/",
 )  # fmt: skip
-"""Parts of the names of libraries whose launches other front ends follow, or nobody (our own, by ctypes)."""
+"""Parts of the names of libraries whose launches other front ends follow, and of our own (ctypes)."""
 
 
 class CallKind(IntEnum):
@@ -39,8 +39,6 @@ class CallKind(IntEnum):
 
 
 class HandleKind(IntEnum):
-    """What a handle is of."""
-
     UNKNOWN = 0
     MODULE = 1
     LIBRARY = 2

@@ -1,4 +1,4 @@
-"""The driver calls warplens needs, straight from libcuda: they work beside torch, CuPy or cuda.core alike."""
+"""The driver calls warplens needs, straight from libcuda: they work with torch, CuPy and cuda.core alike."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ class Driver:
         self._call("cuEventSynchronize", c_void_p(event))
 
     def hold(self, stream: int, event: int) -> None:
-        """Let `stream` go on only when `event` is reached; the host does not wait."""
+        """Let `stream` continue only when `event` is reached; the host does not wait."""
         self._call("cuStreamWaitEvent", c_void_p(stream), c_void_p(event), c_uint(0))
 
     def destroy_event(self, event: int) -> None:
@@ -345,7 +345,7 @@ class Driver:
         return address.value
 
     def copy_on_device(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy device memory; on a stream that is captured, each replay copies anew."""
+        """Copy device memory; on a stream that is captured, each replay copies again."""
         self._call("cuMemcpyDtoDAsync", c_uint64(target), c_uint64(source), c_size_t(size), c_void_p(stream))
 
     def active_blocks(self, function: int, threads: int, shared: int) -> int:

@@ -17,7 +17,6 @@ from warplens.errors import WarplensError
 _AT_ONCE = 256
 """Parts whose results are on the driver at once."""
 _SCHEMA = "part long, result binary, error string"
-_ROW = pa.schema([("part", pa.int64()), ("result", pa.binary()), ("error", pa.string())])
 _NO_PYSPARK = "--engine spark: pyspark is not installed; pip install 'warplens[spark]'"
 _NO_JAVA = (
     "--engine spark: Spark needs Java 17 or newer, and there is no `java`; "

@@ -172,11 +172,7 @@ class ChromeWriter:
             return shown
         odd = row[~finite]
         quoted = pa.array([f'"{number}"' for number in value[~finite].tolist()], pa.large_string())
-        points = [
-            self._names(_PREFIXES[INSTANT], part, odd),
-            head.filter(pa.array(~finite)),
-            *_micros(start[~finite]),
-        ]
+        points = [self._names(_PREFIXES[INSTANT], part, odd), head.filter(pa.array(~finite)), *_micros(start[~finite])]
         return pa.concat_arrays(
             [shown, _join(*points, ',"args":{"value":', quoted, ',"ns":', start[~finite], self._tail(part, odd))]
         )

@@ -47,7 +47,6 @@ class TorchWriter:
 
     @property
     def processes(self) -> int:
-        """The number of processes in this part."""
         return len(self._cpu) + len(self._gpu)
 
     def write(self, out: BinaryIO, inside: Mapping[int, Sequence[int]]) -> None:

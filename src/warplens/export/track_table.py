@@ -96,7 +96,6 @@ class TrackTable:
 
     @cached_property
     def rows(self) -> TrackRows:
-        """All rows."""
         return TrackRows(
             kind=self._kinds(),
             region=_contiguous(self._in_order(self._trace.codes("region")[0]), np.int32),
@@ -147,7 +146,6 @@ class TrackTable:
         return _contiguous(parent, np.int32)
 
     def track_of(self, rows: Array) -> Array:
-        """The track of each row of the trace."""
         if self._order is not None:
             place = np.empty(len(self._order), np.int64)
             place[self._order] = np.arange(len(self._order))

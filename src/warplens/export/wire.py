@@ -43,12 +43,10 @@ def data(field: int, value: bytes | str) -> bytes:
 
 
 def real(field: int, value: float) -> bytes:
-    """A double field."""
     return _TAGS[field << 3 | 1] + struct.pack("<d", value)
 
 
 def fixed(field: int, value: int) -> bytes:
-    """A fixed64 field."""
     return _TAGS[field << 3 | 1] + (value & MASK64).to_bytes(8, "little")
 
 

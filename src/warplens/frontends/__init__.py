@@ -1,1 +1,1 @@
-"""One room for each compiler or library whose kernels warplens records, and the import hook that attaches them."""
+"""Front ends: one module or package per compiler or library, and the import hook that attaches them."""

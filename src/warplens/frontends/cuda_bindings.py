@@ -167,7 +167,7 @@ def _ptx(image: bytes) -> str:
         return image.decode(errors="replace")
     if image:
         raise Unavailable("it was loaded as machine code that NVRTC did not make inside the profile: there is no PTX")
-    raise Unavailable("it was loaded before the profile began, or from an address: its PTX is not at hand")
+    raise Unavailable("it was loaded before the profile began, or from an address: its PTX is not available")
 
 
 start = intercepted("cuda.bindings", lambda launches: Bindings(launches).install())

@@ -137,7 +137,7 @@ def _find(made: Made, library: int, name: str) -> str:
         if code.code_type == "ptx" and int(code.handle) == library:
             return source_name(_text(code.code), f"{name}.cu")
     raise Unavailable(
-        "it was loaded as machine code, or compiled before the profile began: its PTX is not at hand; "
+        "it was loaded as machine code, or compiled before the profile began: its PTX is not available; "
         "compile it inside the profile, or to PTX"
     )
 

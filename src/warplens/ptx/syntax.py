@@ -73,7 +73,7 @@ MODULE = re.compile(
 
 DECLARATOR = re.compile(
     rf"\s*(?P<name>{_IDENTIFIER})\s*(?:<\s*(?P<count>\d+)\s*>\s*)?(?P<dims>(?:\[\s*(?:\w+\s*)?\]\s*)*)"
-    rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+)\s*)?(?P<end>[,;])",
+    rf"(?:=\s*(?P<initialiser>{_BRACES}|[^,;]+)\s*)?(?P<end>[,;])"
 )
 SIMPLE_DECLARATION = re.compile(
     rf"\.({_SPACES})\s+\.({'|'.join(SCALAR_BYTES)}|pred)\s+({_IDENTIFIER})\s*(?:<\s*(\d{{1,9}})\s*>\s*)?;"

@@ -10,8 +10,9 @@ Operands stay strings (`%r1`, `[%rd1+16]`, `{%r1, %r2}`, `0f3F800000`).
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from warplens.ptx.syntax import (
@@ -229,6 +230,16 @@ class PtxModule:
     @property
     def declarations(self) -> list[Declaration]:
         return [item for item in self.items if isinstance(item, Declaration)]
+
+    def declare(self, text: str) -> None:
+        """Insert a declaration before the first function."""
+        first = next(i for i, item in enumerate(self.items) if isinstance(item, Function))
+        self.items.insert(first, Raw.of(text))
+
+    def fixed_threads(self, names: Collection[str]) -> dict[str, int]:
+        """Threads per block of the named kernels that fix it (`.reqntid`)."""
+        fixed = {one.name: one.performance.get("reqntid") for one in self.functions if one.name in names}
+        return {name: math.prod(sizes) for name, sizes in fixed.items() if sizes is not None}
 
 
 def walk(body: list[Node]) -> Iterator[Node]:

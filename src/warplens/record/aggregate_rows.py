@@ -62,7 +62,6 @@ class AggregateLayout:
 
     @property
     def slots(self) -> int:
-        """The slots of a track."""
         return self.ring_at // SLOT_BYTES + (1 + self.ring if self.ring else 0)
 
     @property
@@ -153,14 +152,13 @@ def read_aggregates(layout: AggregateLayout, slots: npt.NDArray[np.uint8]) -> Ag
 
 
 def adds_up(count: Int, total: Int, least: Int, most: Int) -> npt.NDArray[np.bool_]:
-    """Whether so many durations of `least` to `most` cycles can have each total."""
+    """Whether that many durations of `least` to `most` cycles can have each total."""
     many = count.astype(np.float64)
     within = (least >= 0) & (least <= most) & (least * many <= total) & (total <= most * many)
     return np.asarray(within & (total >> LIFETIME_BITS == 0) & (count > 0) & (count >> LIFETIME_BITS == 0))
 
 
 def bucket_of(durations: npt.ArrayLike) -> Int:
-    """The bucket of each duration."""
     cycles = np.asarray(durations, np.int64)
     bits = np.floor(np.log2(np.maximum(cycles, 1).astype(np.float64))).astype(np.int64)
     # A double rounds up close to a power of two.

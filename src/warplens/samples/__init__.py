@@ -67,7 +67,7 @@ def ptx_of(source: Path) -> str:
     if found.get(KERNEL) != len(PARAMETERS):
         raise UsageError(
             f'{source}: must have the kernel `extern "C" {KERNEL}({", ".join(PARAMETERS)})`; start from a copy of '
-            f"{SOURCE.name}, which `warplens demo` puts beside its trace"
+            f"{SOURCE.name}, which `warplens demo` puts next to its trace"
         )
     return ptx
 

@@ -74,14 +74,7 @@ def _verify(code: MachineCode, name: str) -> KernelVerification:
 
     def verify(cubin: bytes, source: str, ptx: str = code.ptx, numbered: bool = False) -> KernelVerification:
         return verify_cubin(
-            cubin,
-            code.symbol,
-            ptx,
-            code.names,
-            name=name,
-            source=source,
-            automatic=code.automatic,
-            numbered=numbered,
+            cubin, code.symbol, ptx, code.names, name=name, source=source, automatic=code.automatic, numbered=numbered
         )
 
     if code.cubin is None:

@@ -67,10 +67,7 @@ def _edges(
 
 
 def owned_lines(
-    nodes: Sequence[Node],
-    between: Mapping[int, set[str]],
-    known: Mapping[int, State],
-    files: dict[str, str],
+    nodes: Sequence[Node], between: Mapping[int, set[str]], known: Mapping[int, State], files: dict[str, str]
 ) -> dict[tuple[str, int], set[str]]:
     """The lines of the source whose code is all in one region between others; `known` has the lines of the kernel."""
     lines = SourceLines(files)

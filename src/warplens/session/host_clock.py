@@ -1,4 +1,4 @@
-"""The host's clock that ranks note times by: one that nobody corrects, so that it drifts evenly."""
+"""The host's clock that ranks note times by: one that is never corrected, so that it drifts evenly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def host_key() -> str:
 
 
 def _vouched() -> tuple[str, int]:
-    """Who vouches for the Unix time, and how far it may be off in ns; nobody and 0 if it is not synchronised."""
+    """Who vouches for the Unix time, and how far it may be off in ns; empty and 0 if it is not synchronised."""
     for source, error_ns in (("chrony", _chrony), ("adjtimex", _kernel)):
         with suppress(OSError, ValueError, IndexError, AttributeError, subprocess.SubprocessError):
             found = error_ns()

@@ -76,7 +76,7 @@ class Session:
             self.budget = OverheadBudget(self.options.overhead, self.timings, self.note, self.buffers)
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self.collectives: CollectiveLog | None = None
-        """The collectives of a rank of a job; None where nobody asks for them."""
+        """The collectives of a rank of a job; None if they are not recorded."""
         self._gave_way = False
         self.user_mistake: WarplensError | None = None
         """What is wrong with the profile's own options: the program runs on, and hears of it at the end."""
@@ -112,8 +112,8 @@ class Session:
         """The variant of a launch: `code` stands for the compiled kernel and its launch options."""
         return self.variants.of(kernel, code, grid, describe)
 
-    def put_on_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
-        """Let the overhead budget, if there is one, decide about a variant whose front end can weave it anew."""
+    def start_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
+        """Let the overhead budget, if there is one, decide about a variant whose front end can weave it again."""
         if self.budget is not None and not variant.tried and variant.trial is None:
             variant.settled, variant.sample = False, sample_of(select, grid)
 

@@ -1,8 +1,8 @@
 """mbarriers and bulk copies.
 
 Copies move their bytes at once; the barrier remembers when they would have arrived. A phase completes at the latest
-cycle of its arrivals and copies, and a warp that waits for it goes on no earlier. `State.completions` lists which warp
-completed which phase, so that tests know who released whom.
+cycle of its arrivals and copies, and a warp that waits for it continues no earlier. `State.completions` lists which
+warp completed which phase, so that tests know who released whom.
 """
 
 from __future__ import annotations

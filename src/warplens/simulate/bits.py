@@ -9,16 +9,7 @@ import numpy as np
 from warplens.simulate.batch_state import Group, State, Step
 from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.integer import bits_of
-from warplens.simulate.numeric import (
-    SIGNED,
-    TYPE_BYTES,
-    UNSIGNED,
-    Array,
-    dtype_of,
-    is_float,
-    population,
-    top_bit,
-)
+from warplens.simulate.numeric import SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, is_float, population, top_bit
 
 
 @builds("shl", "shr")

@@ -117,7 +117,7 @@ def _barrier(site: DecodeSite) -> Terminator:
 
     def meet(scheduler: LaneScheduler, group: Group, index: int) -> int:
         if simple and group.all_live:
-            scheduler.synchronise_all(group)
+            scheduler.synchronise(group)
             return index + 1
         state = scheduler.state
         first = group.index[0]

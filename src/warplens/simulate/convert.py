@@ -10,6 +10,7 @@ import numpy as np
 
 from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.decode_site import DecodeSite, builds
+from warplens.simulate.floating import flushed
 from warplens.simulate.global_memory import LOCAL_WINDOW, SHARED_WINDOW
 from warplens.simulate.numeric import (
     FLOAT,
@@ -106,9 +107,8 @@ def _cvt(site: DecodeSite) -> Step:
     if to in ("f16x2", "bf16x2"):
         return _pack_pair(site, to)
     value = site.read_float(site.need(2)[1], source) if is_float(source) else site.read(site.operands[1], source)
-    if is_float(source) and source == "f32" and "ftz" in site.has:
-        plain = value
-        value = lambda R: flush(plain(R))  # noqa: E731
+    if source == "f32" and "ftz" in site.has:
+        value = flushed(value)
     mode = next((word for word in site.modifiers if word in _MODES), "")
     if is_float(to):
         return site.assign(site.operands[0], f"b{8 * TYPE_BYTES[to]}", _to_float(site, value, source, to, mode))
@@ -244,12 +244,9 @@ def _comparison(site: DecodeSite) -> Reader:
         return lambda R: test(a(R), b(R))
     x, y = site.read_float(a_text, kind), site.read_float(b_text, kind)
     if "ftz" in site.has and kind == "f32":
-        plain_x, plain_y = x, y
-        x, y = (lambda R: flush(plain_x(R))), (lambda R: flush(plain_y(R)))
-    if name == "num":
-        return lambda R: ~(np.isnan(x(R)) | np.isnan(y(R)))
-    if name == "nan":
-        return lambda R: np.isnan(x(R)) | np.isnan(y(R))
+        x, y = flushed(x), flushed(y)
+    if name in ("num", "nan"):
+        return lambda R: (np.isnan(x(R)) | np.isnan(y(R))) == (name == "nan")
     if name == "ne":  # ordered: false when either is NaN, unlike numpy's !=
         return lambda R: (x(R) < y(R)) | (x(R) > y(R))
     if name == "equ":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,6 +123,12 @@ class DecodeSite:
 
     def error(self, problem: str) -> PtxError:
         return PtxError(self.instruction.line, self.instruction.raw, problem, function=self.function)
+
+    def word(self, known: Container[str]) -> str:
+        """The first modifier that is one of the `known` ones."""
+        if (found := next((word for word in self.modifiers if word in known), None)) is None:
+            raise self.unknown()
+        return found
 
     def need(self, count: int) -> tuple[str, ...]:
         if len(self.operands) < count:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from warplens.ptx.syntax import PtxError
 from warplens.simulate.batch_state import Reader, Step
 from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.numeric import (
@@ -51,29 +52,17 @@ def _inputs(site: DecodeSite, count: int) -> list[Reader]:
     readers = [site.read_float(text, site.kind) for text in site.need(count + 1)[1 : count + 1]]
     if "ftz" not in site.has or site.kind != "f32":
         return readers
-    return [_flushed(reader) for reader in readers]
+    return [flushed(reader) for reader in readers]
 
 
-def _flushed(reader: Reader) -> Reader:
+def flushed(reader: Reader) -> Reader:
+    """The same with `.ftz`: subnormal numbers are zero."""
     return lambda R: flush(reader(R))
 
 
-def _fmin(a: Array, b: Array) -> Array:
-    return np.fmin(a, b)
-
-
-def _fmax(a: Array, b: Array) -> Array:
-    return np.fmax(a, b)
-
-
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "min": _fmin,
-    "max": _fmax,
-}
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.fmin, "max": np.fmax
+}  # fmt: skip
 
 
 def float_binary(site: DecodeSite) -> Step:
@@ -85,20 +74,22 @@ def float_binary(site: DecodeSite) -> Step:
         if "NaN" in site.has:
             function = np.minimum if site.opcode == "min" else np.maximum
         if "abs" in site.has:
-            plain = function
-            return _finish(site, lambda R: plain(np.abs(a(R)), np.abs(b(R))))
-        return _finish(site, lambda R: function(a(R), b(R)))
-    if mode == "rn":
+            return _finish(site, lambda R: function(np.abs(a(R)), np.abs(b(R))))
+    if mode == "rn" or site.opcode in ("min", "max"):
         return _finish(site, lambda R: function(a(R), b(R)))
     if PACKED.get(kind, kind) != "f32":
-        raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
-    single = FLOAT["f32"]
-    if site.opcode in ("add", "sub"):
-        sign = 1.0 if site.opcode == "add" else -1.0
-        return _finish(
-            site, lambda R: round_to(sum_to_odd(a(R).astype(np.float64), sign * b(R).astype(np.float64)), single, mode)
-        )
-    return _finish(site, lambda R: round_to(function(a(R).astype(np.float64), b(R).astype(np.float64)), single, mode))
+        raise _unsupported_rounding(site)
+    sign = -1.0 if site.opcode == "sub" else 1.0
+    exact = sum_to_odd if site.opcode in ("add", "sub") else function
+
+    def compute(R: list[Array]) -> Array:
+        return round_to(exact(a(R).astype(np.float64), sign * b(R).astype(np.float64)), FLOAT["f32"], mode)
+
+    return _finish(site, compute)
+
+
+def _unsupported_rounding(site: DecodeSite) -> PtxError:
+    return site.unknown(f"rounds with .{rounding(site)}, which the interpreter only supports for f32")
 
 
 @builds("fma")
@@ -109,14 +100,13 @@ def float_fma(site: DecodeSite) -> Step:
     if PACKED.get(kind, kind) == "f32":
         return _finish(site, lambda R: fma32(a(R), b(R), c(R), mode))
     if mode != "rn":
-        raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
+        raise _unsupported_rounding(site)
     if kind == "f64":
         return _finish(site, lambda R: fma64(a(R), b(R), c(R)))
     if PACKED.get(kind, kind) == "bf16":
         return _finish(site, lambda R: fma32(a(R), b(R), c(R)))
     return _finish(
-        site,
-        lambda R: sum_to_odd(a(R).astype(np.float64) * b(R).astype(np.float64), c(R).astype(np.float64)),
+        site, lambda R: sum_to_odd(a(R).astype(np.float64) * b(R).astype(np.float64), c(R).astype(np.float64))
     )
 
 
@@ -141,7 +131,7 @@ def float_unary(site: DecodeSite) -> Step:
     (a,) = _inputs(site, 1)
     if mode != "rn" and site.opcode not in ("abs", "neg"):
         if kind != "f32":
-            raise site.unknown(f"rounds with .{mode}, which the interpreter only supports for f32")
+            raise _unsupported_rounding(site)
         return _finish(site, lambda R: round_to(function(a(R).astype(np.float64)), FLOAT["f32"], mode))
     return _finish(site, lambda R: function(a(R)))
 
@@ -165,8 +155,5 @@ def _testp(site: DecodeSite) -> Step:
         "normal": lambda x: np.isfinite(x) & (np.abs(x) >= tiny),
         "subnormal": lambda x: (x != 0) & (np.abs(x) < tiny),
     }
-    test = next((tests[word] for word in site.modifiers if word in tests), None)
-    if test is None:
-        raise site.unknown()
-    chosen = test
-    return site.assign(site.operands[0], "pred", lambda R: chosen(a(R)))
+    test = tests[site.word(tests)]
+    return site.assign(site.operands[0], "pred", lambda R: test(a(R)))

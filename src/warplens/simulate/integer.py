@@ -10,16 +10,7 @@ import numpy as np
 from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.floating import float_binary, float_fma, float_unary
-from warplens.simulate.numeric import (
-    PACKED,
-    SIGNED,
-    TYPE_BYTES,
-    UNSIGNED,
-    Array,
-    dtype_of,
-    is_float,
-    multiply_high,
-)
+from warplens.simulate.numeric import PACKED, SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, is_float, multiply_high
 
 _CARRY = "carry flag"
 

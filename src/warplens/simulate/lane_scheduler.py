@@ -168,10 +168,9 @@ class LaneScheduler:
             for number in np.unique(self.barrier[waiting]):
                 self._open(int(number))
 
-    def synchronise_all(self, group: Group) -> None:
-        """All live lanes are at the same barrier, so only the clocks need to be synchronised."""
-        state = self.state
-        clocks = state.cycles.reshape(len(state.blocks), -1)
+    def synchronise(self, group: Group) -> None:
+        """The warps of the group that are in the same block meet at a barrier: their clocks are equal afterwards."""
+        clocks = self.state.cycles.reshape(len(self.state.blocks), -1)
         if group.warps is None:
             clocks[:] = clocks.max(axis=1, keepdims=True)
         else:
@@ -226,9 +225,6 @@ class LaneScheduler:
         free = waiting & np.repeat(ready, state.lanes_per_block)
         self.pc[free] -= AT_BARRIER
         group = Group(free, int(np.count_nonzero(free)), False)
-        clocks = state.cycles.reshape(len(state.blocks), -1)
-        here = free.reshape(-1, WARP).any(axis=1).reshape(clocks.shape)
-        latest = np.where(here, clocks, 0).max(axis=1, keepdims=True)
-        np.copyto(clocks, latest, where=here)
+        self.synchronise(group)
         if number in self.deliver:
             self.deliver[number](group)

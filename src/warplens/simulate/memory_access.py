@@ -10,15 +10,7 @@ from warplens.simulate.batch_state import Group, Reader, State, Step
 from warplens.simulate.cycle_clock import ATOMIC_SHARED_LATENCY, CONSTANT_LATENCY, SHARED_LATENCY
 from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.global_memory import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
-from warplens.simulate.numeric import (
-    TYPE_BYTES,
-    UNSIGNED,
-    Array,
-    dtype_of,
-    float_in,
-    float_out,
-    is_float,
-)
+from warplens.simulate.numeric import TYPE_BYTES, UNSIGNED, Array, dtype_of, float_in, float_out, is_float
 
 _WINDOW = 1 << 32
 _FLAT = ("global", "const", "param")

@@ -10,23 +10,9 @@ import numpy as np
 Array = Any
 """A numpy array of any type, because every `view` changes the element type without the type checker's knowledge."""
 
-UNSIGNED: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.uint16),
-    4: np.dtype(np.uint32),
-    8: np.dtype(np.uint64),
-}
-SIGNED: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.int8),
-    2: np.dtype(np.int16),
-    4: np.dtype(np.int32),
-    8: np.dtype(np.int64),
-}
-FLOAT: dict[str, np.dtype[Any]] = {
-    "f16": np.dtype(np.float16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-}
+UNSIGNED: dict[int, np.dtype[Any]] = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8)}
+SIGNED: dict[int, np.dtype[Any]] = {width: np.dtype(f"i{width}") for width in (1, 2, 4, 8)}
+FLOAT: dict[str, np.dtype[Any]] = {f"f{8 * width}": np.dtype(f"f{width}") for width in (2, 4, 8)}
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}
 
 TYPE_BYTES = {
@@ -166,7 +152,6 @@ def population(bits: Array) -> Array:
 
 def top_bit(bits: Array) -> Array:
     """Position of the highest set bit as int64; -1 for zero."""
-    result = np.full(len(bits), -1, np.int64)
     rest = bits.astype(np.uint64)
     position = np.zeros(len(bits), np.int64)
     for step in (32, 16, 8, 4, 2, 1):
@@ -174,5 +159,4 @@ def top_bit(bits: Array) -> Array:
         move = high != 0
         position += np.where(move, step, 0)
         rest = np.where(move, high, rest)
-    np.copyto(result, position, where=bits != 0)
-    return result
+    return np.where(bits != 0, position, -1)

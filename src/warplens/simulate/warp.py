@@ -10,16 +10,7 @@ from warplens.simulate.batch_state import WARP, Group, State, Step
 from warplens.simulate.cycle_clock import SHARED_LATENCY
 from warplens.simulate.decode_site import DecodeSite, builds
 from warplens.simulate.memory_access import locate, space_of
-from warplens.simulate.numeric import (
-    FLOAT,
-    SIGNED,
-    TYPE_BYTES,
-    UNSIGNED,
-    Array,
-    dtype_of,
-    is_float,
-    widen_bf16,
-)
+from warplens.simulate.numeric import FLOAT, SIGNED, TYPE_BYTES, UNSIGNED, Array, dtype_of, is_float, widen_bf16
 
 SYNCHRONISING = frozenset({"shfl", "vote", "match", "redux", "elect", "ldmatrix", "stmatrix", "mma", "bar.warp"})
 """Opcodes that wait until all participating lanes have arrived."""
@@ -47,9 +38,7 @@ def _shfl(site: DecodeSite) -> Step:
     targets = _targets(site)
     operands = site.need(4)
     a, b, c = (site.read(text, "b32") for text in operands[1:4])
-    mode = next((word for word in site.modifiers if word in ("up", "down", "bfly", "idx")), None)
-    if mode is None:
-        raise site.unknown()
+    mode = site.word(("up", "down", "bfly", "idx"))
     write = site.put(targets[0], "b32")
     write_p = site.put(targets[1], "pred") if len(targets) > 1 else None
 
@@ -59,19 +48,15 @@ def _shfl(site: DecodeSite) -> Step:
         bound, segment = control & 31, control >> 8 & 31
         distance = (b(S.R) & np.uint32(31)).astype(np.int64)
         high = (lane & segment) | (bound & ~segment)
-        low = lane & segment
         if mode == "up":
             source = lane - distance
-            inside = source >= high
         elif mode == "down":
             source = lane + distance
-            inside = source <= high
         elif mode == "bfly":
             source = lane ^ distance
-            inside = source <= high
         else:
-            source = low | (distance & ~segment)
-            inside = source <= high
+            source = (lane & segment) | (distance & ~segment)
+        inside = source >= high if mode == "up" else source <= high
         source = np.where(inside, source, lane)
         values = a(S.R)[S.lane - lane + source]
         write(S, g, values if g.full else values[g.index])
@@ -84,10 +69,8 @@ def _shfl(site: DecodeSite) -> Step:
 @builds("vote")
 def _vote(site: DecodeSite) -> Step:
     p = site.read(site.need(2)[1], "pred")
-    mode = next((word for word in site.modifiers if word in ("all", "any", "uni", "ballot")), None)
+    mode = site.word(("all", "any", "uni", "ballot"))
     members = site.read(site.operands[2], "u32") if "sync" in site.has else None
-    if mode is None:
-        raise site.unknown()
     put = site.put(site.operands[0], "b32" if mode == "ballot" else "pred")
 
     def step(S: State, g: Group) -> None:
@@ -154,9 +137,7 @@ def _redux(site: DecodeSite) -> Step:
     kind = site.kind
     d, a_text, m_text = site.need(3)[:3]
     a, members = site.read(a_text, kind), site.read(m_text, "u32")
-    name = next((word for word in site.modifiers if word in _REDUCE), None)
-    if name is None:
-        raise site.unknown()
+    name = site.word(_REDUCE)
     function, start = _REDUCE[name]
     put = site.put(d, kind)
     dtype = dtype_of(kind)
@@ -217,6 +198,11 @@ def _ldmatrix(site: DecodeSite) -> Step:
     if loads:
         site.latency = lambda S, g: SHARED_LATENCY + 2 * count
 
+    def turned(tile: Array) -> Array:
+        if not transposed:
+            return tile
+        return np.ascontiguousarray(tile.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1)).view(np.uint32)
+
     def step(S: State, g: Group) -> None:
         # Only the lanes that hold the address of a row have a valid one.
         naming = g.mask & (S.lane % WARP < 8 * count)
@@ -227,19 +213,13 @@ def _ldmatrix(site: DecodeSite) -> Step:
         for j in range(count):
             cells = rows[:, j, :, None] + np.arange(4)
             if loads:
-                tile = words.take(cells)
-                if transposed:
-                    halves = tile.view(np.uint16).reshape(-1, 8, 8)
-                    tile = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
+                tile = turned(words.take(cells))
                 per_warp = np.zeros((S.warps, WARP), np.uint32)
                 per_warp[warps] = tile.reshape(-1, WARP)
                 lanes = per_warp.reshape(-1)
                 puts[j](S, g, lanes if g.full else lanes[g.index])
             else:
-                tile = np.ascontiguousarray(sources[j](S.R).reshape(-1, 8, 4)[warps])
-                if transposed:
-                    halves = tile.view(np.uint16).reshape(-1, 8, 8)
-                    tile = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32)
+                tile = turned(np.ascontiguousarray(sources[j](S.R).reshape(-1, 8, 4)[warps]))
                 words[cells] = tile.reshape(cells.shape)
 
     return step

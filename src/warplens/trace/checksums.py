@@ -37,7 +37,7 @@ class Damaged(Exception):
 
 
 def placeholder(chunks: int) -> bytes:
-    """The value to store under `KEY` when writing a file with at most so many column chunks."""
+    """The value to store under `KEY` when writing a file with at most this many column chunks."""
     return _PREFIX + b"0" * (_DIGITS * (1 + chunks))
 
 

@@ -19,7 +19,7 @@ from warplens.trace.interval_fit import ClockLine, Float64, Int64, fit_intervals
 WANDER = 1e-6
 """How much the rate of an oscillator changes while a job runs, by its temperature."""
 HOST_DRIFT = 2e-4
-"""The largest relative drift between two hosts' clocks that nobody corrects: two oscillators of 100 ppm."""
+"""The largest relative drift between two hosts' uncorrected clocks: two oscillators of 100 ppm."""
 _STEPS = 6
 """Each step of the inverse reduces its error by the drift."""
 

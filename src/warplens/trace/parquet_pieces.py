@@ -35,7 +35,6 @@ class Piece:
 
     @property
     def names(self) -> list[str]:
-        """The names of its columns."""
         return [name.decode() for name in self.chunks]
 
     @property

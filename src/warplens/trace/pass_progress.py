@@ -1,4 +1,4 @@
-"""How far a pass over the rows of a trace has come, for whoever shows it."""
+"""The progress of a pass over the rows of a trace, for progress bars."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def passed(rows: int, total: int) -> None:
-    """Tell that a pass has gone through so many rows."""
+    """Report the rows that a pass has gone through."""
     for listener in _listeners:
         listener(rows, total)

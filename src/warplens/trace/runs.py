@@ -49,11 +49,9 @@ class Runs:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """The number of rows of each run."""
         return np.diff(self.starts, append=self.rows)
 
     def at(self, rows: Array) -> Array:
-        """The values in some rows."""
         return np.asarray(self.values[np.searchsorted(self.starts, rows, side="right") - 1])
 
     def whole(self) -> Array:
@@ -61,7 +59,7 @@ class Runs:
         return np.repeat(self.values, self.counts)
 
     def blocks(self, first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
-        """Ranges of about so many rows that begin where a run begins, from one such row up to another."""
+        """Ranges of about this many rows that begin where a run begins, from one such row up to another."""
         while first < last:
             at = int(np.searchsorted(self.starts, first + rows, side="right")) - 1
             end = int(self.starts[at])

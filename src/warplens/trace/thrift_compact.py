@@ -18,7 +18,6 @@ def read_structure(data: bytes) -> Structure:
 
 
 def write_structure(structure: Structure) -> bytes:
-    """The bytes of a structure."""
     out = bytearray()
     _put_structure(out, structure)
     return bytes(out)

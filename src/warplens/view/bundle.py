@@ -8,6 +8,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from warplens.errors import WarplensError
 
 ASSETS = Path(__file__).parent / "assets"
@@ -35,6 +37,12 @@ def _visit(name: str, order: list[str], above: tuple[str, ...]) -> None:
 @cache
 def read(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def templates() -> Environment:
+    """The pages' templates: names are data, and a missing one is an error."""
+    folder = Path(__file__).parent / "templates"
+    return Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
 
 
 def content_security_policy(scripts: list[str], styles: list[str], *, connect: str = "'none'") -> str:

@@ -68,14 +68,9 @@ def draw_timeline(trace: Trace, axis: Axes, by: str = "sm", most: int = _MAX_ROW
             continue
         step = 0.86 / lanes[row[mine]]
         bottom = row[mine] - 0.43 + lane[mine] * step
-        boxes = zip(
-            parts.begin[mine].tolist(),
-            (parts.end - parts.begin)[mine].tolist(),
-            bottom.tolist(),
-            step.tolist(),
-            strict=True,
-        )
-        axis.add_collection(_bars([(x / 1e3, wide / 1e3, y, high) for x, wide, y, high in boxes], palette[code], name))
+        begin, length = parts.begin[mine] / 1e3, (parts.end - parts.begin)[mine] / 1e3
+        boxes = zip(begin.tolist(), length.tolist(), bottom.tolist(), step.tolist(), strict=True)
+        axis.add_collection(_bars(list(boxes), palette[code], name))
     axis.set_xlim(float(parts.begin.min(initial=0)) / 1e3, max(float(parts.end.max(initial=1)) / 1e3, 1e-3))
     axis.set_ylim(shown - 0.4, -0.6)
     step = max(1, shown // 24)
@@ -125,17 +120,8 @@ def draw_statistics(trace: Trace, axis: Axes) -> None:
     boxes = []
     for name in names:
         low, first, middle, third, high = np.percentile(found[name], (1, 25, 50, 75, 99)).tolist()
-        boxes.append(
-            {
-                "label": _as_text(name),
-                "whislo": low,
-                "q1": first,
-                "med": middle,
-                "q3": third,
-                "whishi": high,
-                "fliers": [],
-            }
-        )
+        ends = {"whislo": low, "q1": first, "med": middle, "q3": third, "whishi": high}
+        boxes.append({"label": _as_text(name), **ends, "fliers": []})
     if boxes:
         drawn = axis.bxp(boxes, **_horizontal(), patch_artist=True, showfliers=False, widths=0.6)
         for patch, name in zip(drawn["boxes"], names, strict=True):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from warplens.analyse.analysis import Answers
 from warplens.analyse.histogram import histograms
@@ -31,8 +30,8 @@ from warplens.version import __version__
 from warplens.view import bundle, heat_maps, sections
 from warplens.view.comparison import comparison
 from warplens.view.finding_cards import FindingCards
-from warplens.view.palette import colours, ink, union
-from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.palette import colours, union
+from warplens.view.payload import ColumnPacker, pack_spans, region_entry
 from warplens.view.region_facts import region_facts
 from warplens.view.roofline_chart import roofs
 from warplens.view.source_listing import listing
@@ -112,16 +111,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
     locations = {name: text for trace in traces for name, text in trace.meta.locations.items()}
     told = {name: text for trace in traces for name, text in cautions(trace).items()}
     document = {
-        "regions": [
-            {
-                "name": name,
-                "colour": colour,
-                "ink": ink(colour),
-                "location": locations.get(name, ""),
-                "caution": told.get(name, ""),
-            }
-            for name, colour in zip(names, palette, strict=True)
-        ],
+        "regions": [region_entry(at, name, locations, told) for at, name in enumerate(names)],
         "histograms": _histograms(spread, parts, places),
         "traces": infos,
         "counters": [one.to_json() for one in counters if one.regions or one.notes],
@@ -187,12 +177,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
 
 
 def write(
-    trace: Trace,
-    path: Path,
-    *,
-    force: bool = True,
-    annotate: bool | None = None,
-    sources: Sequence[Path] | None = None,
+    trace: Trace, path: Path, *, force: bool = True, annotate: bool | None = None, sources: Sequence[Path] | None = None
 ) -> None:
     """Write a `.html`; by default, source files are read from the working directory only."""
     save([trace], path, ReportOptions(sources=[Path.cwd()] if sources is None else sources), force=force)
@@ -233,9 +218,7 @@ def store(page: ReportPage, path: str | os.PathLike[str], *, force: bool = True)
 def _render(context: dict[str, Any]) -> str:
     style = bundle.read("vendor/uPlot.css") + bundle.read("report.css")
     charts, script = bundle.read("vendor/uPlot.js"), bundle.script()
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
-    )
+    environment = bundle.templates()
     environment.filters |= {
         "duration": duration,
         "percent": percent,
@@ -293,7 +276,7 @@ def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> d
 
 
 def _counters(trace: Trace, options: ReportOptions, at: int) -> AttributedPages:
-    """What was measured of the regions of a trace: the samples that it carries, and what was given beside."""
+    """What was measured of the regions of a trace: the samples in it, and the counters that were given."""
     return AttributedPages.joined([sampled_stalls(trace), *options.counters[at : at + 1]])
 
 

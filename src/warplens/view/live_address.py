@@ -1,4 +1,4 @@
-"""The file by which `warplens view --live` finds a running program: beside its trace, readable by its owner only."""
+"""The file by which `warplens view --live` finds a running program: next to its trace, readable by its owner only."""
 
 from __future__ import annotations
 

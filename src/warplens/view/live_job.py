@@ -14,9 +14,9 @@ from warplens.view.rank_summary import LiveCollective, RankSummary
 from warplens.wording import duration, integer, number_ranges, plural
 
 LATE_S = 1.0
-"""A rank is behind if others have waited for it in a collective for so long."""
+"""A rank is behind if others have waited this long for it in a collective."""
 HANG_S, HANG_RATIO = 5.0, 10.0
-"""A kernel hangs if it has run for so long, and so many times as long as on any other rank that launches it."""
+"""A kernel hangs if it has run this long, and this many times as long as on any other rank that launches it."""
 
 ANSWERS, SILENT, ENDED, GONE = "answers", "silent", "ended", "gone"
 """A rank answers, does not answer, has said that it ended, or is no longer there without having said so."""
@@ -25,7 +25,7 @@ ANSWERS, SILENT, ENDED, GONE = "answers", "silent", "ended", "gone"
 @dataclass(frozen=True)
 class RankView:
     """One rank as it was last heard of, at `made` on the monotonic clock of the viewer; `silent_since` is when it was
-    first asked in vain."""
+    first asked without an answer."""
 
     address: LiveAddress
     status: str = SILENT
@@ -139,7 +139,7 @@ class JobState:
             if at.inside
         ]
         for one in self.ranks:
-            # What a rank that does not answer has entered since it did is not known, and nobody else will tell.
+            # What a rank has entered since it stopped answering is not known.
             heard = one.made if one.status == ANSWERS else self.now
             missed = [
                 (waiting, at)
@@ -206,7 +206,7 @@ class JobState:
 
 
 def _waits_for(at: LiveCollective, rank: int) -> bool:
-    """Whether whoever is in a collective waits for this rank."""
+    """Whether the ranks in a collective wait for this rank."""
     return at.waits_for == str(rank) or (at.waits_for == ALL and _is_member(at.group, rank))
 
 

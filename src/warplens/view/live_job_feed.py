@@ -1,4 +1,4 @@
-"""Asks all ranks of a job on this host for what they do, again and again; none of them holds up the others."""
+"""Polls all ranks of a job on this host for what they do; a slow rank does not delay the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PERIOD_S = 0.5
 ANSWER_S = 1.0
 """A rank that needs longer for its answer does not answer."""
 LOOK_REST = 9.0
-"""A look at the folder that takes long is followed by a rest of so many times its duration."""
+"""The rest after a slow look at the folder, in multiples of its duration."""
 _FIRST_S = 0.05
 """The time between two tries to make the first state, which has all ranks that are there."""
 MOST_RANKS = 256
@@ -56,7 +56,7 @@ class JobFeed:
         self._thread.join()
 
     def wait(self, after: int, seconds: float | None = None) -> JobState:
-        """The first state with a number above `after`, or the latest one once so many seconds have passed."""
+        """The first state with a number above `after`, or the latest one after that many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self.state.number > after, seconds)
         return self.state

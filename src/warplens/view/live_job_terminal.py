@@ -1,4 +1,4 @@
-"""A running job in the terminal: a line for each rank, drawn anew with each state."""
+"""A running job in the terminal: a line for each rank, redrawn with each state."""
 
 from __future__ import annotations
 

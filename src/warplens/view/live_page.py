@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from warplens.analyse.timeline import strips, thinned
 from warplens.trace.model import Trace
@@ -17,11 +15,10 @@ from warplens.version import __version__
 from warplens.view import bundle
 from warplens.view.live_server import HTML, JSON, LONGEST_WAIT_S, Answer, asked_number
 from warplens.view.live_state import LiveState, newest_ns
-from warplens.view.palette import colour, ink
-from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.payload import ColumnPacker, pack_spans, region_entry
 
 MOST_SPANS = 1 << 16
-"""Spans of one document: the page gets all of them anew with each."""
+"""Maximum number of spans in one document; each document has all of them."""
 MOST_COLUMNS = 1000
 MOST_ROWS = 48
 """Rows of the terminal's timeline."""
@@ -74,11 +71,8 @@ def page(name: str, program: str) -> bytes:
     """A live page, which fetches everything else from where it came from."""
     style = bundle.read("report.css") + bundle.read("live.css")
     script = bundle.script(f"{name}.js")
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
-    )
     policy = bundle.content_security_policy([script], [style], connect="'self'")
-    template = environment.get_template(f"{name}.html.j2")
+    template = bundle.templates().get_template(f"{name}.html.j2")
     return template.render(program=program, version=__version__, policy=policy, style=style, script=script).encode()
 
 
@@ -89,7 +83,7 @@ class LiveDocuments:
         self._places: dict[str, int] = {}
 
     def of(self, state: LiveState, *, columns: int = 0) -> bytes:
-        """The state as JSON: with packed spans for the page or, for a terminal, with strips of so many columns."""
+        """The state as JSON: with packed spans for the page or, for a terminal, with strips of that many columns."""
         document = self._common(state)
         document |= self._strips(state.trace, columns) if columns else self._timeline(state)
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
@@ -98,17 +92,6 @@ class LiveDocuments:
         for name in (*state.trace.regions, *state.overview):
             self._places.setdefault(name, len(self._places))
         locations = state.trace.meta.locations
-        regions = [
-            {
-                "name": name,
-                "colour": colour(at),
-                "ink": ink(colour(at)),
-                "location": locations.get(name, ""),
-                "caution": "",
-            }
-            for name, at in self._places.items()
-        ]
-        newest = newest_ns(state.trace)
         return {
             "number": state.number,
             "elapsed_s": state.elapsed_s,
@@ -116,12 +99,12 @@ class LiveDocuments:
             "program": state.program,
             "records": state.records,
             "cost_s": state.cost_s,
-            "newest_ns": newest,
+            "newest_ns": newest_ns(state.trace),
             "warnings": state.warnings(),
             "kernels": [asdict(kernel) for kernel in state.kernels],
             "where": state.where(),
             "statistics": [row | {"code": self._places[row["name"]]} for row in state.regions()],
-            "regions": regions,
+            "regions": [region_entry(at, name, locations) for name, at in self._places.items()],
         }
 
     def _timeline(self, state: LiveState) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Serves a live view, of a program or of a job, on 127.0.0.1 to whoever knows the token in its address."""
+"""Serves a live view, of a program or of a job, on 127.0.0.1 to clients that know the token in its address."""
 
 from __future__ import annotations
 

@@ -62,7 +62,6 @@ class LiveState:
 
     @property
     def age_s(self) -> float:
-        """How old it is."""
         return time.monotonic() - self.made
 
     def warnings(self) -> list[str]:

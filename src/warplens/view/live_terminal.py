@@ -1,4 +1,4 @@
-"""A running program in the terminal: the same states as the live page, drawn anew with each."""
+"""A running program in the terminal: the same states as the live page, redrawn with each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def draw_states(console: Console, next_state: Callable[[int], tuple[Any, Rendera
                 document, drawn = next_state(document["number"])
                 screen.update(drawn, refresh=True)
     except KeyboardInterrupt:
-        return False  # what is shown goes on
+        return False  # the program continues
     return True
 
 

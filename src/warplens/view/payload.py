@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from warplens.analyse.timeline import lanes
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.model import Trace
 from warplens.trace.schema import KINDS
+from warplens.view.palette import colour, ink
 
 Array = npt.NDArray[Any]
 _LEVEL = 6
@@ -59,6 +61,15 @@ class ColumnPacker:
         squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
         packed = b"".join([*(squeeze.compress(part) for part in self._parts), squeeze.flush()])
         return base64.b64encode(packed).decode("ascii")
+
+
+def region_entry(
+    at: int, name: str, locations: Mapping[str, str], cautions: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What the timeline's script knows of a region, which has the colour of its place."""
+    fill = colour(at)
+    known = {"location": locations.get(name, ""), "caution": (cautions or {}).get(name, "")}
+    return {"name": name, "colour": fill, "ink": ink(fill), **known}
 
 
 def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:

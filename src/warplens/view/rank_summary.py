@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 @dataclass(frozen=True)
 class LiveCollective:
-    """The newest collective of a group that a rank has entered: so long ago, and whether it is still in it."""
+    """The newest collective of a group that a rank has entered: how long ago, and whether it is still in it."""
 
     group: str
     number: int

@@ -182,7 +182,6 @@ def coverage(trace: Trace, shown: ThinnedTrace) -> list[str]:
 def statistics_rows(
     stats: Statistics, places: dict[str, int], colours: Sequence[str], made: dict[str, Histogram], meta: Meta
 ) -> list[dict[str, Any]]:
-    """The rows of the statistics table."""
     kernels = {one.label: one.kernel for one in kernel_variants(meta.launches)}
     return [
         {

@@ -83,12 +83,9 @@ def spreads(trace: Trace) -> RenderableType:
     made = {name: found[0] for name, found in histograms(trace, bins=_HISTOGRAM).items()}
     palette = colours(len(trace.regions))
     table = AdaptiveTable(spare=("p99", "max", "min"))
-    table.add_column("region", no_wrap=True)
-    for name in ("count", "min"):
-        table.add_column(name, justify="right")
-    table.add_column("distribution", no_wrap=True)
-    for name in ("max", "p50", "p95", "p99"):
-        table.add_column(name, justify="right")
+    for name in ("region", "count", "min", "distribution", "max", "p50", "p95", "p99"):
+        is_text = name in ("region", "distribution")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=is_text)
     for row in trace.stats(merge_variants=True):
         found = made.get(row.region)
         if found is None:

@@ -9,7 +9,6 @@ regions in loops stay in registers instead (register_rows.py).
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from warplens.ptx.control_flow import ControlFlow
@@ -21,9 +20,9 @@ from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, R
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
 from warplens.record.layout import HEADER_BYTES, Kind, TrackState
 from warplens.weave.code_between import code_between
-from warplens.weave.function_weaver import insert_opening
+from warplens.weave.function_weaver import insert_before_exit, insert_opening, insert_warp_barrier
 from warplens.weave.mark_comments import parse_mark
-from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, outline
+from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, number_marks, outline
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.record_ring import CLOCK, RecordRing
 from warplens.weave.region_paths import RegionPath, are_nested, open_at, region_paths
@@ -49,7 +48,6 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
     numbers: dict[str, int] = {}
     locations: dict[int, str] = {}
     entries: dict[str, int] = {}
-    threads: dict[str, int] = {}
     layouts: dict[str, AggregateLayout] = {}
     between: dict[str, list[list[int]]] = {}
     copies = PlainCopies(module, how, plain)
@@ -63,15 +61,8 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
         if not function.is_entry:
             problem = "a function that is not inlined has marks, which mode='aggregate' cannot follow"
             raise PtxError(function.line, function.header, problem, "use mode='trace'", function.name)
-        for site in sketch.sites:
-            if site.mark.kind is Kind.ANCHOR:
-                continue
-            number = numbers.setdefault(site.mark.name, len(numbers) + 1)
-            if site.location:
-                locations.setdefault(number, site.location)
+        number_marks(sketch.sites, numbers, locations)
         entries[function.name] = len(sketch.sites)
-        if "reqntid" in function.performance:
-            threads[function.name] = math.prod(function.performance["reqntid"])
         kernel = _AggregateKernel(function, sketch, buffer, how, numbers)
         layouts[function.name] = kernel.layout
         if how.between and kernel.closes_all:
@@ -82,10 +73,9 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
         kernel.weave()
         copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:
-        first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
-        module.items.insert(first, Raw.of(buffer.declaration))
+        module.declare(buffer.declaration)
     regions = {number: name for name, number in numbers.items()}
-    stores = dict.fromkeys(entries, STORE)
+    stores, threads = dict.fromkeys(entries, STORE), module.fixed_threads(entries)
     woven = Woven("", regions, locations, entries, threads, 0, "stop", stores, {}, between, layouts)
     return woven.with_text(module.text())
 
@@ -186,7 +176,7 @@ class _AggregateKernel:
         for block in self.sketch.blocks:
             self._block(block)
         for position in self.sketch.barriers:
-            self._settle(position)
+            insert_warp_barrier(position, lambda: self._new("b32"))
         for number, position in enumerate(self.sketch.exits):
             self._exit(number, position)
         self.sketch.edits.apply()
@@ -324,30 +314,11 @@ class _AggregateKernel:
             ]
         return ["\t" + line for line in load], ["\t" + line for line in store]
 
-    def _settle(self, position: NodePosition) -> None:
-        """Add a warp barrier after a block barrier; see FunctionWeaver."""
-        barrier = position.node
-        assert isinstance(barrier, Instruction)
-        guard = f"@{'!' * barrier.negated}{barrier.predicate} " if barrier.predicate else ""
-        if barrier.opcode == "bar" or "aligned" in barrier.modifiers:
-            position.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
-        else:
-            mask = self._new("b32")
-            position.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
-
     def _exit(self, number: int, position: NodePosition) -> None:
         still_open = {self.rows[path, False] for path in self.open_at_exits[number] or ()}
-        instruction, rows = position.node, self.in_registers.closing(self._measured, still_open)
+        rows = self.in_registers.closing(self._measured, still_open)
         text = self.track.closing(self.layout.slots, [*rows, *(self.ring.closing() if self.ring is not None else ())])
-        assert isinstance(instruction, Instruction)
-        if instruction.predicate is None:
-            position.before(Raw.of(text))
-            return
-        skip, sign = f"$wl_stay_{self.function.name}_{number}", "" if instruction.negated else "!"
-        position.before(
-            Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:")
-        )
-        position.remove()
+        insert_before_exit(position, text, f"{self.function.name}_{number}")
 
 
 def _is_long(nodes: list[Node], begin: int, name: str) -> bool:

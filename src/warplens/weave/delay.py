@@ -6,7 +6,7 @@ differ by the delay alone. A delay of 0 costs a comparison and a branch that is 
 
 All lanes that reach the begin spin together, because a warp issues one instruction for its lanes: a delay of lane 0
 alone would take the warp just as long, and would be missed where lane 0 is absent. Lanes that leave the loop at
-different times meet again before the region goes on.
+different times meet again before the region continues.
 
 Code between two regions (code_between.py) has no begin of its own, and several such regions may start at the same end.
 So each end of an outermost region notes which one it was, and the probe before the next begin, or before the exit, only
@@ -15,7 +15,6 @@ spins where the warp came from a region that this code follows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,11 +22,11 @@ from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.edits import NodePosition
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, Instruction, PtxModule, Raw
+from warplens.ptx.tree import Function, PtxModule, Raw
 from warplens.record.layout import Kind
 from warplens.weave.code_between import OUTSIDE, CodeBetween, code_between, outermost_sites
 from warplens.weave.delay_hazards import why_not
-from warplens.weave.function_weaver import insert_opening
+from warplens.weave.function_weaver import insert_before_exit, insert_opening
 from warplens.weave.mark_sites import Outline, outline
 from warplens.weave.track_ptx import AWAITED, DECLARATIONS, ZERO, text_of
 from warplens.weave.weaving import AnyBuffer, ParamBuffer, Weaving
@@ -48,7 +47,6 @@ def weave_delay(module: PtxModule, buffer: AnyBuffer, how: Weaving) -> Woven:
     """Rewrite the kernels of `module` that have the region `how.delay`, in place. All other marks stay comments."""
     files, region = module.files, how.delay
     entries: dict[str, int] = {}
-    threads: dict[str, int] = {}
     locations: dict[int, str] = {}
     for function in module.functions:
         if function.body is None:
@@ -64,15 +62,13 @@ def weave_delay(module: PtxModule, buffer: AnyBuffer, how: Weaving) -> Woven:
         places = [_Place(site.position) for site in sites] or _places_between(function, sketch, code)
         _check(function, region or "", places, buffer)
         entries[function.name] = len(places)
-        if "reqntid" in function.performance:
-            threads[function.name] = math.prod(function.performance["reqntid"])
         locations.setdefault(1, sites[0].location if sites else code[0].location)
         for number, place in enumerate(places):
             label = f"{function.name}_{number}"
             place.insert(probe(_load(function, buffer), label, place.came), label)
         sketch.edits.apply()
         _declare(function, came=bool(code))
-    stores = dict.fromkeys(entries, STORE)
+    stores, threads = dict.fromkeys(entries, STORE), module.fixed_threads(entries)
     known = {number: place for number, place in locations.items() if place}
     woven = Woven("", {1: region or ""} if entries else {}, known, entries, threads, 0, "stop", stores)
     return woven.with_text(module.text())
@@ -87,16 +83,10 @@ class _Place:
     came: tuple[int, ...] = ()
 
     def insert(self, probe: str, label: str) -> None:
-        node = self.position.node
         if not self.came:
             self.position.after(Raw.of(probe))
-        elif isinstance(node, Instruction) and node.predicate is not None:
-            skip, sign = f"$wl_stay_{label}", "" if node.negated else "!"
-            lines = [f"\t@{sign}{node.predicate} bra {skip};", probe, f"\t{node.opcode};", f"{skip}:"]
-            self.position.before(Raw.of("\n".join(lines)))
-            self.position.remove()
         else:
-            self.position.before(Raw.of(probe))
+            insert_before_exit(self.position, probe, label)
 
 
 def _places_between(function: Function, sketch: Outline, code: Sequence[CodeBetween]) -> list[_Place]:

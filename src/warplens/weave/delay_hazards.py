@@ -87,7 +87,7 @@ def _address(instruction: Instruction) -> str:
 
 
 def _releases(node: Instruction, lock: str) -> bool:
-    """Whether it may release a lock: a store to its address, or an exchange, whose address may be computed anew."""
+    """Whether it may release a lock: a store to its address, or an exchange, whose address may be computed again."""
     if node.opcode == "atom" and "exch" in node.modifiers:
         return True
     return node.opcode in ("st", "red", "atom") and _address(node) == lock

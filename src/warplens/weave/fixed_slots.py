@@ -10,7 +10,6 @@ Slots are numbered in an order in which every path passes the marks. A slot whos
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
 from warplens.ptx.control_flow import ControlFlow
@@ -20,8 +19,8 @@ from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, parse
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, word0
 from warplens.weave.code_between import code_between, number_regions
-from warplens.weave.function_weaver import insert_opening
-from warplens.weave.mark_sites import MarkSite, Outline, outline
+from warplens.weave.function_weaver import insert_before_exit, insert_opening
+from warplens.weave.mark_sites import MarkSite, Outline, number_marks, outline
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.region_code import region_code
 from warplens.weave.track_ptx import AWAITED, FIELD, Track, text_of
@@ -56,7 +55,6 @@ def weave_fixed(
     files, numbers = module.files, dict[str, int]()
     locations: dict[int, str] = {}
     entries: dict[str, int] = {}
-    threads: dict[str, int] = {}
     code: dict[str, dict[str, dict[str, float]]] = {}
     between: dict[str, list[list[int]]] = {}
     copies = PlainCopies(module, how, plain)
@@ -69,13 +67,8 @@ def weave_fixed(
             continue
         if not function.is_entry:
             raise PtxError(function.line, function.header, "a called function has marks", "", function.name)
-        for site in sketch.sites:
-            number = numbers.setdefault(site.mark.name, len(numbers) + 1)
-            if site.location:
-                locations.setdefault(number, site.location)
+        number_marks(sketch.sites, numbers, locations)
         entries[function.name] = len(sketch.sites)
-        if "reqntid" in function.performance:
-            threads[function.name] = math.prod(function.performance["reqntid"])
         unmarked = code_between(function, sketch.sites, files) if how.between and sketch.sites else ()
         if unmarked:
             between[function.name] = number_regions(unmarked, numbers, locations)
@@ -83,10 +76,9 @@ def weave_fixed(
         _KernelWeaver(function, sketch, buffer, how, numbers).weave()
         copies.add(function)
     if isinstance(buffer, SymbolBuffer) and entries:
-        first = next(i for i, item in enumerate(module.items) if isinstance(item, Function))
-        module.items.insert(first, Raw.of(buffer.declaration))
+        module.declare(buffer.declaration)
     regions = {number: name for name, number in numbers.items()}
-    stores = dict.fromkeys(entries, STORE)
+    stores, threads = dict.fromkeys(entries, STORE), module.fixed_threads(entries)
     woven = Woven("", regions, locations, entries, threads, SLACK, "stop", stores, code, between)
     return woven.with_text(module.text())
 
@@ -216,16 +208,8 @@ class _KernelWeaver:
         return found
 
     def _exit(self, number: int, position: NodePosition) -> None:
-        instruction, text = position.node, self.track.closing(len(self.sketch.sites))
-        assert isinstance(instruction, Instruction)
-        if instruction.predicate is None:
-            position.before(Raw.of(text))
-            return
-        skip, sign = f"$wl_stay_{self.function.name}_{number}", "" if instruction.negated else "!"
-        position.before(
-            Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:")
-        )
-        position.remove()
+        text = self.track.closing(len(self.sketch.sites))
+        insert_before_exit(position, text, f"{self.function.name}_{number}")
 
 
 def _execution_order(flow: ControlFlow) -> dict[int, int]:

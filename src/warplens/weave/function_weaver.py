@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -109,7 +110,7 @@ class FunctionWeaver:
             places.update((id(node), number) for number, node in enumerate(holder))
         for position in self.outline.barriers:
             if not _memory_follows(position.holder, places[id(position.node)]):
-                self._settle(position)
+                insert_warp_barrier(position, lambda: self.words.new("%wl_m"))
         for position in self.outline.calls:
             self.weaver.calls.rewrite_call(position)
         for number, position in enumerate(self.outline.exits):
@@ -264,22 +265,6 @@ class FunctionWeaver:
             index += 1
         return "\n".join(lines)
 
-    def _settle(self, position: NodePosition) -> None:
-        """Add a warp barrier after a block barrier.
-
-        The GPU issues instructions that access no memory, including clock reads, before the block barrier takes
-        effect. A warp barrier prevents that, and is free for a converged warp (measured by
-        benchmarks/barrier_clock.py). None is needed where an access to memory comes before the next mark.
-        """
-        barrier = position.node
-        assert isinstance(barrier, Instruction)
-        guard = f"@{'!' * barrier.negated}{barrier.predicate} " if barrier.predicate else ""
-        if barrier.opcode == "bar" or "aligned" in barrier.modifiers:
-            position.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
-        else:
-            mask = self.words.new("%wl_m")
-            position.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
-
     def _first_mark(self) -> MarkSite | None:
         """The first mark, if no code of the kernel precedes it, else None."""
         body = self.function.body
@@ -319,23 +304,42 @@ class FunctionWeaver:
         return self.function.is_entry or (isinstance(position.node, Instruction) and position.node.opcode == "exit")
 
     def _exit(self, number: int, position: NodePosition) -> None:
-        instruction = position.node
-        assert isinstance(instruction, Instruction)
         if self._ends_track(position):
             text = self.track.epilogue(self.deferred.value if self.deferred else "")
             if _guarded(position):
                 text = f"{self.track.exit_clock()}\n{text}"
         else:
             text = self.weaver.calls.save_state()
-        if instruction.predicate is None:
-            position.before(Raw.of(text))
-            return
-        skip = f"$wl_stay_{self.function.name}_{number}"
-        sign = "" if instruction.negated else "!"
-        position.before(
-            Raw.of(f"\t@{sign}{instruction.predicate} bra {skip};\n{text}\n\t{instruction.opcode};\n{skip}:")
-        )
-        position.remove()
+        insert_before_exit(position, text, f"{self.function.name}_{number}")
+
+
+def insert_warp_barrier(position: NodePosition, new_register: Callable[[], str]) -> None:
+    """Add a warp barrier after a block barrier.
+
+    The GPU issues instructions that access no memory, including clock reads, before the block barrier takes effect. A
+    warp barrier prevents that, and is free for a converged warp (measured by benchmarks/barrier_clock.py). None is
+    needed where an access to memory comes before the next mark.
+    """
+    barrier = position.node
+    assert isinstance(barrier, Instruction)
+    guard = f"@{'!' * barrier.negated}{barrier.predicate} " if barrier.predicate else ""
+    if barrier.opcode == "bar" or "aligned" in barrier.modifiers:
+        position.after(Raw.of(f"\t{guard}bar.warp.sync 0xffffffff;"))
+    else:
+        mask = new_register()
+        position.after(Raw.of(f"\t{guard}activemask.b32 {mask};\n\t{guard}bar.warp.sync {mask};"))
+
+
+def insert_before_exit(position: NodePosition, text: str, label: str) -> None:
+    """Insert `text` before an instruction; where that has a predicate, for the threads that execute it."""
+    node = position.node
+    if not _guarded(position):
+        position.before(Raw.of(text))
+        return
+    assert isinstance(node, Instruction)
+    skip, sign = f"$wl_stay_{label}", "" if node.negated else "!"
+    position.before(Raw.of(f"\t@{sign}{node.predicate} bra {skip};\n{text}\n\t{node.opcode};\n{skip}:"))
+    position.remove()
 
 
 def insert_opening(function: Function, text: str) -> None:

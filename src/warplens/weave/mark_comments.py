@@ -92,7 +92,6 @@ def mark_text(letter: str, name: str, *operands: str) -> str:
 
 
 def parse_mark(content: str, line: int) -> Mark | None:
-    """Parse a comment's content; None if it is not a mark."""
     if not content.startswith(PREFIX):
         return None
     words = content[len(PREFIX) :].split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from warplens.ptx.edits import Edits, NodePosition
@@ -101,6 +101,15 @@ class Outline:
     @property
     def sites(self) -> list[MarkSite]:
         return [site for block in self.blocks for site in block.sites]
+
+
+def number_marks(sites: Iterable[MarkSite], numbers: dict[str, int], locations: dict[int, str]) -> None:
+    """Add the regions of marks to `numbers`, and their source locations to `locations`."""
+    for site in sites:
+        if site.mark.kind is not Kind.ANCHOR:
+            number = numbers.setdefault(site.mark.name, len(numbers) + 1)
+            if site.location:
+                locations.setdefault(number, site.location)
 
 
 def outline(function: Function, files: dict[str, str], max_slots: int = sys.maxsize) -> Outline:

@@ -1,4 +1,4 @@
-"""A plain copy of a kernel's code beside the woven one, for blocks that do not record.
+"""A plain copy of a kernel's code next to the woven one, for blocks that do not record.
 
 A clock read orders the instructions around it even in blocks that record nothing. So a kernel that records only some of
 its blocks branches once, in its prologue: the selected blocks run the woven code, the others a copy without marks.

@@ -1,4 +1,4 @@
-"""The latest records of a warp, beside its statistics (`mode="aggregate"` with `full="ring"`).
+"""The latest records of a warp, besides its statistics (`mode="aggregate"` with `full="ring"`).
 
 A ring has a fixed number of slots, a power of two, behind the rows of the track. Its records are those of
 `mode="trace"`. The number of slots written is stored at the exit.

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import re
 import sys
 from collections.abc import Collection
@@ -34,7 +33,7 @@ from warplens.ptx.divergence import Divergence, observes_other_threads
 from warplens.ptx.garbage_pause import garbage_pause
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Function, PtxModule, Raw, parse
+from warplens.ptx.tree import Function, PtxModule, parse
 from warplens.record.layout import MAX_REGION, Kind
 from warplens.weave.aggregate_weaver import weave_aggregate
 from warplens.weave.calls import Calls
@@ -159,7 +158,6 @@ class Weaver:
 
     def weave(self) -> Woven:
         entries: dict[str, int] = {}
-        threads: dict[str, int] = {}
         code: dict[str, dict[str, dict[str, float]]] = {}
         between: dict[str, list[list[int]]] = {}
         for function in self.module.functions:
@@ -173,18 +171,16 @@ class Weaver:
                 numbers = {name: self.ids[name] for name in own if name in self.ids}
                 code[function.name] = region_code(function, numbers, self.outlines[function.name].sites, unmarked)
                 entries[function.name] = self.calls.reachable_marks(function.name)
-                if "reqntid" in function.performance:
-                    threads[function.name] = math.prod(function.performance["reqntid"])
             FunctionWeaver(self, function, self.outlines[function.name]).weave()
             if not self.calls.shares_state(function):
                 self.copies.add(function)
         self.calls.rewrite_headers()
         if isinstance(self.buffer, SymbolBuffer) and entries:
-            self._declare(self.buffer.declaration)
+            self.module.declare(self.buffer.declaration)
         if self.how.shared and entries and f" {self.how.shared.symbol}[]" not in self.module.text():
-            self._declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
+            self.module.declare(f".extern .shared .align 16 .b8 {self.how.shared.symbol}[];")
         regions = {number: name for name, number in self.ids.items()}
-        stores = {name: self.stores[name] for name in entries}
+        stores, threads = {name: self.stores[name] for name in entries}, self.module.fixed_threads(entries)
         woven = Woven("", regions, self.locations, entries, threads, self.slack, self.how.full, stores, code, between)
         text = self.module.text()
         return woven.with_text(declare_marks(text) if isinstance(self.buffer, LaunchBuffer) else text)
@@ -195,10 +191,6 @@ class Weaver:
         if not self.how.between or self.calls.shares_state(function) or isinstance(self.buffer, LaunchBuffer):
             return ()
         return code_between(function, self.outlines[function.name].sites, self.module.files)
-
-    def _declare(self, text: str) -> None:
-        first = next(i for i, item in enumerate(self.module.items) if isinstance(item, Function))
-        self.module.items.insert(first, Raw.of(text))
 
     def _check_shared(self) -> None:
         if self.how.shared is None:

@@ -98,7 +98,6 @@ class Selection:
             raise UsageError("sms=[]: give at least one SM")
 
     def tracks_per_block(self, warps: int) -> int:
-        """The number of tracks of a block with `warps` warps."""
         if self.warps is not None:
             return len(self.warps)
         return -(-warps // min(GRANULARITY[self.granularity], MAX_WARPS))

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from warplens.analyse.torch.kineto import Slice, TorchTrace
 from warplens.analyse.torch.matching import Execution, match
@@ -20,8 +19,6 @@ from warplens.trace.interval_fit import ClockLine, fit_intervals
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo
 from warplens.wording import plural
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ force_option = click.option("--force", is_flag=True, help="Overwrite existing fi
 merge_variants_option = click.option(
     "--merge-variants",
     is_flag=True,
-    help="Show one row per kernel, also where it ran with several grids, launch options or constants.",
+    help="Show one row per kernel, even if it ran with several grids, launch options or constants.",
 )
 
 
@@ -113,10 +113,7 @@ def read_trace(path: str) -> Trace:
 
 
 def table(
-    title: str,
-    columns: Sequence[tuple[str, Callable[[Any], str]]],
-    rows: Sequence[Any],
-    spare: Sequence[str] = (),
+    title: str, columns: Sequence[tuple[str, Callable[[Any], str]]], rows: Sequence[Any], spare: Sequence[str] = ()
 ) -> AdaptiveTable:
     """Build a table of one text column and number columns; `spare` columns are dropped first if space is short."""
     made = AdaptiveTable(title=title, spare=spare)

@@ -31,14 +31,12 @@ _PROGRAM_OPTIONS = (
     click.option(
         "--most-marks",
         default=MOST_MARKS,
-        show_default=True,
         metavar="N",
         help="Maximum number of places that --auto marks in one kernel.",
     ),
     click.option(
         "--least-occupancy",
         default=1.0,
-        show_default=True,
         metavar="SHARE",
         help="Minimum fraction of blocks per SM that a marked kernel must keep; else it gets fewer marks.",
     ),

@@ -26,9 +26,8 @@ _DEVICE = (
 )  # fmt: skip
 
 __all__ = [
-    "Event", "ProfileBuf", "TagTable", "allocate_profile_buffer", "decode_events", "elected_start", "elected_stop",
-    "events_to_perfetto", "lane0_warp0_start", "lane0_warp0_stop", "profile_region", "profile_session",
-    "profile_start", "profile_stop", "read_globaltimer", "to_trace", "warp_start", "warp_stop",
+    "Event", "ProfileBuf", "TagTable", "allocate_profile_buffer", "decode_events", "events_to_perfetto",
+    "profile_session", "to_trace", *_DEVICE,
 ]  # fmt: skip
 
 

@@ -24,20 +24,9 @@ from warplens.files import check_writable
 from warplens.trace.model import Trace
 
 __all__ = [
-    "DEFAULT_PROFILE_NAME",
-    "activate",
-    "cpu_timed_scope",
-    "deactivate",
-    "enter_scope",
-    "exit_scope",
-    "finalize",
-    "hooks",
-    "mode",
-    "profile",
-    "scope",
-    "start",
-    "state",
-]
+    "DEFAULT_PROFILE_NAME", "activate", "cpu_timed_scope", "deactivate", "enter_scope", "exit_scope", "finalize",
+    "hooks", "mode", "profile", "scope", "start", "state",
+]  # fmt: skip
 
 DEFAULT_PROFILE_NAME = "proton"
 FORMATS = {"trace": "chrome_trace", "tree": "hatchet"}

@@ -14,15 +14,9 @@ from warplens.triton import region as scope
 from warplens.triton import start_event as start_named_event
 
 __all__ = [
-    "allocate_event",
-    "disable_semantic",
-    "enable_semantic",
-    "end_event",
-    "enter_scope",
-    "exit_scope",
-    "scope",
+    "allocate_event", "disable_semantic", "enable_semantic", "end_event", "enter_scope", "exit_scope", "scope",
     "start_event",
-]
+]  # fmt: skip
 
 SEMANTICS = ("triton", "gluon")
 

@@ -18,8 +18,6 @@ OPTIMIZATIONS = ("clock32", "time_shift", "sched_stores", "sched_barriers")
 
 @dataclass(frozen=True)
 class BaseMode:
-    """The base of all modes."""
-
     name: str
 
 

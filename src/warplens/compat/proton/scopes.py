@@ -76,18 +76,8 @@ def exit_scope(name: str | None = None, *, metrics: dict[str, float] | None = No
         forwarded.__exit__(None, None, None)
 
 
-class state(ContextDecorator):
+class state(scope):
     """Proton's states name what a scope is busy with; here they are scopes."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> state:
-        enter_scope(self.name)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        exit_scope(self.name)
 
 
 forward_to: list[Any] = []

@@ -141,7 +141,7 @@ def _close(segment: Segment) -> None:
 
 
 def cache_plain_kernels_apart(on: bool) -> None:
-    """Let Triton compile kernels anew for a session, as programs written for Proton expect."""
+    """Let Triton compile kernels again for a session, as programs written for Proton expect."""
     import triton
 
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9):

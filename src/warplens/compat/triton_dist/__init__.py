@@ -22,17 +22,9 @@ if TYPE_CHECKING:
     from warplens.compat.triton_dist.language import Profiler, tid
 
 __all__ = [
-    "Profiler",
-    "ProfilerBuffer",
-    "alloc_profiler_buffer",
-    "export_to_perfetto_trace",
-    "get_export_trace_on",
-    "reset_profiler_buffer",
-    "set_export_trace_off",
-    "set_export_trace_on",
-    "tid",
-    "to_trace",
-]
+    "Profiler", "ProfilerBuffer", "alloc_profiler_buffer", "export_to_perfetto_trace", "get_export_trace_on",
+    "reset_profiler_buffer", "set_export_trace_off", "set_export_trace_on", "tid", "to_trace",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -169,7 +169,6 @@ def fit_anchors(
 
 
 def _first_of(domain: Int64, group_of: Int64) -> Int64:
-    """The group of each domain."""
     return group_of[np.unique(domain, return_index=True)[1]]
 
 

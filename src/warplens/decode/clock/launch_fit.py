@@ -38,11 +38,9 @@ class LaunchAnchors:
     ns: Int64
 
     def take(self, which: Bool | Int64) -> LaunchAnchors:
-        """Some of the anchors."""
         return LaunchAnchors(self.unit[which], self.clock[which], self.ns[which])
 
     def fit(self, mhz: float, timer: GlobalTimer) -> ClockLines:
-        """Fit all of the anchors."""
         return fit_anchors(self.unit, self.unit >> UNIT_BITS, self.clock, self.ns, mhz, timer)
 
 

@@ -41,7 +41,7 @@ def keep(machine_code: bytes, text: bytes) -> None:
 
 
 def check_writable() -> None:
-    """Raise OSError if nothing can be kept: whoever assembles in another process could not say so."""
+    """Raise OSError if nothing can be kept: a compiler in another process could not report it."""
     _folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=_folder()):
         pass

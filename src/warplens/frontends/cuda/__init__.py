@@ -1,1 +1,1 @@
-"""How `warplens.cuda` reaches the driver, compiles, launches and brings records home."""
+"""How `warplens.cuda` reaches the driver, compiles, launches and copies records back."""

@@ -26,7 +26,6 @@ def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> 
 
 
 def compile_ptx(source: str, name: str, arch: str, options: Sequence[str]) -> str:
-    """Compile `source` to PTX for `arch`."""
     virtual = arch.replace("sm_", "compute_")
     return _compile(source, name, virtual, options, "PTX").rstrip(b"\0").decode()
 

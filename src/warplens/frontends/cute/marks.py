@@ -15,6 +15,11 @@ from warplens.frontends.cute.traced_kernel import current
 from warplens.record.barrier_words import MAX_BARRIER, OPERATION_SHIFT, PARITY_SHIFT, BarrierWord, Operation
 from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
 
+__all__ = [
+    "Token", "anchor", "arrive", "async_begin", "async_end", "begin", "end", "end_event", "instant", "region",
+    "start_event", "value", "wait",
+]  # fmt: skip
+
 
 def begin(name: str) -> None:
     """Begin of region `name`."""

@@ -1,6 +1,6 @@
 """A folder that looks like the one of cuTile's compiler, whose ptxas keeps what it is given.
 
-`tileiras` runs the ptxas that lies beside itself, and finds its libraries from there.
+`tileiras` runs the ptxas in its own folder, and finds its libraries from there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ShadowToolkit:
         real = Path(tileiras).resolve()
         ptxas = shutil.which("ptxas", path=os.pathsep.join([str(real.parent), search]))
         if ptxas is None:
-            raise WarplensError(f"ptxas is not beside {real}")
+            raise WarplensError(f"there is no ptxas next to {real}")
         self.ptxas, self._root = ptxas, Path(tempfile.mkdtemp(prefix="warplens-tileiras-"))
         atexit.register(shutil.rmtree, self._root, ignore_errors=True)
         tools, self._kept = self._root / "bin", self._root / "kept"

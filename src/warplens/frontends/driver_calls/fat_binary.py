@@ -110,6 +110,5 @@ def best_ptx(image: bytes, capability: str) -> str | None:
 
 
 def _number(capability: str) -> int:
-    """90 for "9.0"."""
     major, _, minor = capability.partition(".")
     return int(major) * 10 + int(minor or 0)

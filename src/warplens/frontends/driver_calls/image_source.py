@@ -1,4 +1,4 @@
-"""The PTX of code that is given to the driver: kept when the code was assembled, beside it, or inside it."""
+"""The PTX of code that is given to the driver: kept when the code was assembled, next to it, or inside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PTX of code that was given to the driver: as text, inside a fat binary, or known to whoever compiled it."""
+"""The PTX of code that was given to the driver: as text, in a fat binary, or known to the library that compiled it."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def home_of(origin: HandleOrigin | None) -> str:
 
 
 def is_known_without_ptx(home: str) -> bool:
-    """Whether nobody expects PTX in a library: `warplens run --list-kernels` names its kernels."""
+    """Whether a library is known to have no PTX: `warplens run --list-kernels` names its kernels."""
     return _WITHOUT_PTX.match(home) is not None
 
 

@@ -1,4 +1,4 @@
-"""PTX in the program and libraries that are mapped into this process: for kernels whose loading nobody saw.
+"""PTX in the program and libraries mapped into this process, for kernels that were loaded before the hooks.
 
 A CUDA runtime loads the code of a library when it is first used, which may be before a profile begins. The file of the
 library still has the PTX, and the kernel's symbol says which part of it.

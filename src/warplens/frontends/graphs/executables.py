@@ -60,6 +60,5 @@ class Executables:
             self._executables[executable] = graph
 
     def replay(self, executable: int, stream: int, original: Callable[[], T]) -> T:
-        """Replay an executable graph by `original`."""
         result: T = self._session.replays.replay(self._executables.get(executable), stream, original)
         return result

@@ -182,7 +182,7 @@ class Interceptor:
         form = (shape.grid, shape.block, shape.shared)
         described = {"grid": list(shape.grid), "block": list(shape.block), "shared_bytes": shape.shared}
         variant = self.session.variant(name, (kernel.function, kernel.code), form, lambda: described)
-        self.session.put_on_trial(variant, self._how.select, shape.grid)
+        self.session.start_trial(variant, self._how.select, shape.grid)
         return variant
 
     def _record(

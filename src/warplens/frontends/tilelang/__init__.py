@@ -1,2 +1,2 @@
-"""TileLang: its kernels pass the driver's hooks. The PTX is compiled anew from what TileLang lowers once more, with the
+"""TileLang: its kernels pass the driver's hooks. The PTX is compiled from a second lowering by TileLang, with the
 lines of the Python source and with the regions that are marked in it."""

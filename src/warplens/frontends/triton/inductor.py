@@ -100,7 +100,7 @@ class InductorRecorder:
         possible = self.session.options.changes_any_kernel or getattr(kernel, "custom_kernel", False)
         variant.closed = variant.closed or not possible
         # The grid is known when Inductor's launcher has worked it out.
-        self.session.put_on_trial(variant, Selection(), (1, 1, 1))
+        self.session.start_trial(variant, Selection(), (1, 1, 1))
         return variant
 
     def _record(

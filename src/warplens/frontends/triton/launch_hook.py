@@ -247,7 +247,7 @@ class LaunchHook:
         variant = self.session.variant(kernel.metadata.name, kernel.hash, grid, lambda: _describe(kernel, grid))
         possible = self.session.options.changes_any_kernel or PREFIX in kernel.asm.get("ptx", PREFIX)
         variant.closed = variant.closed or not possible
-        self.session.put_on_trial(variant, self.compiler.recipe.how.select, grid)
+        self.session.start_trial(variant, self.compiler.recipe.how.select, grid)
         return variant
 
     def record(

@@ -22,13 +22,7 @@ from warplens.frontends.triton.metadata_keys import METADATA
 from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes
 from warplens.frontends.triton.verdicts import Verdict, Verdicts
-from warplens.weave.fit.candidates import (
-    Candidate,
-    automatic_candidates,
-    fixed_candidates,
-    name_of,
-    named_weaving,
-)
+from warplens.weave.fit.candidates import Candidate, automatic_candidates, fixed_candidates, name_of, named_weaving
 from warplens.weave.fit.harm import LIFE_SPILLS, Guard
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search

@@ -16,6 +16,11 @@ from warplens.record.barrier_words import MAX_BARRIER
 from warplens.record.layout import MAX_TAG
 from warplens.weave.mark_comments import ANCHOR, mark_text
 
+__all__ = [
+    "anchor", "arrive", "async_begin", "async_end", "begin", "end", "end_event", "instant", "region", "start_event",
+    "value", "wait",
+]  # fmt: skip
+
 _CONSTRAINTS = {"s32": "r", "u32": "r", "s64": "l", "u64": "l", "f32": "f", "f64": "d"}
 
 

@@ -18,7 +18,7 @@ _UNKNOWN = replace(SM_LIMITS["8.6"], warps=64, blocks=32)
 
 
 def free_bytes(capability: int, shared: int, threads: int) -> int:
-    """Return how many bytes a block may use beside its own `shared` without lowering the number of blocks per SM."""
+    """Return how many bytes a block may use besides its own `shared` without lowering the number of blocks per SM."""
     limits = find_limits(str(capability)) or _UNKNOWN
     blocks = blocks_per_sm(limits, threads, shared=shared)
     return max(0, shared_for_blocks(limits, max(blocks, 1)) - shared)
@@ -39,7 +39,7 @@ def shared_buffer(text: str, shared: int, select: Selection, wish: int) -> Share
     offset = -(-shared // 16) * 16
     slots = (available - (offset - shared)) // SLOT_BYTES // tracks
     if slots < 32:
-        problem = f"{available} bytes beside the kernel's own {shared} are free"
+        problem = f"{available} bytes besides the kernel's own {shared} are free"
         remedy = "ask for more with bytes_per_block=, record fewer warps, or use buffer='global'"
         if wish:
             problem = f"{wish} bytes for {tracks} tracks were asked for"

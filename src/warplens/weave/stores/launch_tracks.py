@@ -74,7 +74,7 @@ def end_of_names(module: PtxModule) -> str:
 
 
 def _parameter(function: Function, register: str, copies: int = 8) -> str:
-    """The parameter that a register holds, directly or through so many copies; empty if it is none."""
+    """The parameter that a register holds, directly or through that many copies; empty if it is none."""
     writers = [i for i in function.instructions() if register in written_by(i)]
     if len(writers) != 1 or writers[0].predicate:
         return ""

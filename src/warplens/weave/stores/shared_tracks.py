@@ -60,15 +60,19 @@ def _copy(labels: _Labels, target: str, count: str = "%wl_r") -> list[str]:
     ]
 
 
-class SharedRing(RingTrack):
-    """A ring in shared memory; `lo` counts bytes, `lim` is the address of slot 0 of the track."""
-
-    declarations = RingTrack.declarations + _DECLARATIONS
+class _InSharedMemory(Track):
+    """A track whose records wait in shared memory."""
 
     def __init__(self, function: Function, buffer: AnyBuffer, how: Weaving, slack: int) -> None:
         super().__init__(function, buffer, how, slack)
         assert how.shared is not None
         self.shared, self.labels = how.shared, _Labels(function.name)
+
+
+class SharedRing(_InSharedMemory, RingTrack):
+    """A ring in shared memory; `lo` counts bytes, `lim` is the address of slot 0 of the track."""
+
+    declarations = RingTrack.declarations + _DECLARATIONS
 
     def _start(self) -> list[str]:
         return [*_base(self.shared), *super()._start()]
@@ -93,15 +97,10 @@ class SharedRing(RingTrack):
         return super().epilogue(pending) + "\n" + text_of(flush)
 
 
-class SharedTrack(Track):
+class SharedTrack(_InSharedMemory):
     """A track whose records are buffered from %wl_sh to %wl_sp; `lo` is the address of the next spill."""
 
     declarations = Track.declarations + _DECLARATIONS
-
-    def __init__(self, function: Function, buffer: AnyBuffer, how: Weaving, slack: int) -> None:
-        super().__init__(function, buffer, how, slack)
-        assert how.shared is not None
-        self.shared, self.labels = how.shared, _Labels(function.name)
 
     def _start(self) -> list[str]:
         empty = "mov.b32 %wl_sp, %wl_sh; setp.ne.u32 %wl_o, %wl_sh, %wl_sh;"
