@@ -217,9 +217,6 @@ def cuda_core_calls(closing: Session, recording: Session) -> Calls:
         def __cuda_stream__(self) -> tuple[int, int]:
             return 0, 7
 
-    def known(*given: Any) -> tuple[PlainKernel, Shape]:
-        return PlainKernel("k", 1, str), Shape(GRID, (128, 1, 1), 0, 7)
-
     def launching(session: Session) -> Callable[..., None]:
         def plain_launch(stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
             launch(stream, config, kernel, *arguments)
@@ -229,7 +226,6 @@ def cuda_core_calls(closing: Session, recording: Session) -> Calls:
         made: Callable[..., None] = swap.call_args.args[0][0][1]
         return made
 
-    cuda_core._known = known  # type: ignore[assignment]
     config, kernel, stream = cuda.core.LaunchConfig(grid=GRID, block=(128, 1, 1)), Kernel(), Stream()
     closed, recorded = launching(closing), launching(recording)
 
@@ -260,11 +256,20 @@ def recorder(session: Session, tracks: npt.NDArray[np.uint8] | None = None) -> C
     return recording_launcher(hook, PlainTritonKernel, launcher())
 
 
+def one_kernel(*given: Any) -> tuple[PlainKernel, Shape]:
+    """What any launch of cuda.core is of."""
+    return PlainKernel("k", 1, str), Shape(GRID, (128, 1, 1), 0, 7)
+
+
 @contextmanager
 def without_gpu() -> Iterator[None]:
     """Have a driver library that does nothing, and a driver of Triton: from 3.9 on, its launcher asks for one even
     where it needs nothing of it."""
-    with idle_driver(), mock.patch.object(triton_driver, "_active", types.SimpleNamespace()):
+    with (
+        idle_driver(),
+        mock.patch.object(triton_driver, "_active", types.SimpleNamespace()),
+        mock.patch.object(cuda_core, "_known", one_kernel),
+    ):
         yield
 
 
