@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from types import FunctionType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,3 +34,22 @@ def _import_path() -> Iterator[None]:
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _code_of_warplens() -> Iterator[None]:
+    """Whoever replaces a function of warplens puts it back: any test may come next in the same process."""
+    before = {
+        (module, name): value
+        for module, loaded in list(sys.modules.items())
+        if module.startswith("warplens")
+        for name, value in list(vars(loaded).items())
+        if isinstance(value, FunctionType | type)
+    }
+    yield
+    replaced = [
+        f"{module}.{name}"
+        for (module, name), value in before.items()
+        if module in sys.modules and vars(sys.modules[module]).get(name, value) is not value
+    ]
+    assert replaced == []

@@ -56,7 +56,7 @@ def bulk_bytes(one: Executed, values: LaneValues) -> float | None:
     if {"ca", "cg"} & modifiers:
         size = _size(node.operands[2], values) if len(node.operands) > 2 else None
         return size if size is None else size * len(one.active.lanes)
-    if "bulk" in modifiers and "prefetch" not in modifiers and node.modifiers.index("global") < _source(node):
+    if "bulk" in modifiers and _spaces(node) == ["global", "shared"]:
         if "tensor" in modifiers:
             return None
         size = _size(node.operands[2], values) if len(node.operands) > 2 else None
@@ -64,9 +64,10 @@ def bulk_bytes(one: Executed, values: LaneValues) -> float | None:
     return 0
 
 
-def _source(node: Instruction) -> int:
-    """Where the name of the shared memory is among the modifiers, which is behind that of the target."""
-    return next((at for at, name in enumerate(node.modifiers) if name.startswith("shared")), 0)
+def _spaces(node: Instruction) -> list[str]:
+    """The memories that a copy names: its target, then its source."""
+    names = (name.split("::")[0] for name in node.modifiers)
+    return [name for name in names if name in ("global", "shared")]
 
 
 def _size(operand: str, values: LaneValues) -> float | None:
