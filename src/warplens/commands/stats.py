@@ -26,7 +26,7 @@ from warplens.commands.shared.finding_options import collective_option, read_rep
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import chosen_ranks, ranks_option, read_ranks
 from warplens.engines.queries import dataset_statistics
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name
 from warplens.runner.nsight_compute import find_source_pages
 from warplens.trace.dataset import RowSelection
 from warplens.trace.model import Trace
@@ -98,8 +98,7 @@ def command(
     --tree, --findings and --show replace this table and can be combined.
     """
     for name in show:
-        if name not in ANALYSES:
-            raise UsageError(f"--show {name}: unknown analysis{did_you_mean(name, ANALYSES)}")
+        check_name(f"--show {name}: unknown analysis", name, ANALYSES)
     if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):
         raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):
