@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 from warplens.text import one_line, printable
@@ -65,3 +65,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return " (there are none)"
     shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     return f" (known: {shown})"
+
+
+def check_name(problem: str, name: str, known: Collection[str]) -> None:
+    """Raise a `UsageError` with a suggestion unless the name is known."""
+    if name not in known:
+        raise UsageError(problem + did_you_mean(name, known))

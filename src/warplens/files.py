@@ -1,9 +1,10 @@
-"""Write files safely: never overwrite without being asked, and never leave a partial file."""
+"""Write files safely: never overwrite without being asked, never leave a partial file; and find installed folders."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.util
 import os
 import re
 import tempfile
@@ -131,3 +132,13 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def in_package(package: str, folder: str) -> Iterator[Path]:
+    """The folder of a package that is installed, without importing it."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return
+    for place in spec.submodule_search_locations or () if spec else ():
+        yield Path(place) / folder

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from warplens.auto.rules import MOST_MARKS, Auto
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name
 from warplens.record.layout import MAX_SLOTS, SLOT_BYTES
 
 LEAST_TRACE_BYTES = 1 << 16
@@ -195,8 +195,7 @@ class Options:
         """Options from keyword arguments; an unknown one is refused with its nearest neighbour."""
         known = [field.name for field in fields(cls)]
         for name in given:
-            if name not in known:
-                raise UsageError(f"profile() has no option {name!r}{did_you_mean(name, known)}")
+            check_name(f"profile() has no option {name!r}", name, known)
         return cls(**given)
 
     def refuse(self, front_end: str, *names: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from warplens.analyse.ncu import number_in
 from warplens.errors import WarplensError
-from warplens.sass.opcode_sequence import opcode_fingerprint, opcode_of
+from warplens.sass.opcode_classes import opcode_fingerprint, opcode_of
 
 _SAMPLES = (
     "Warp Stall Sampling (All Samples)", "Warp Stall Sampling (All Cycles)", "# Samples", "Sampling Data (All)",

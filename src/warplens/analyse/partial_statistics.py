@@ -30,7 +30,7 @@ from warplens.analyse.statistics import (
     with_trust,
 )
 from warplens.analyse.value_statistics import ValueStatistics
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import check_name
 from warplens.trace.model import Trace, empty_table
 from warplens.trace.schema import Meta
 
@@ -80,8 +80,7 @@ def cells_of(partials: pa.Table) -> Iterator[Cell]:
 
 def grouping_of(meta: Meta, by: str, *, merge_variants: bool = False, selected: bool = False) -> Grouping:
     """What `partial_sums` has to keep apart for the statistics by a group."""
-    if by not in GROUPS:
-        raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
+    check_name(f"cannot group by {by!r}", by, GROUPS)
     return Grouping(
         by=by,
         variants=variant_places(meta.launches),

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import check_name
 
 T = TypeVar("T")
 
@@ -20,8 +20,7 @@ class PerKernel(Generic[T]):
     kernels: Mapping[str, T]
 
     def __getitem__(self, kernel: str) -> T:
-        if kernel not in self.kernels:
-            raise UsageError(f"no kernel named {kernel!r}{did_you_mean(kernel, self.kernels)}")
+        check_name(f"no kernel named {kernel!r}", kernel, self.kernels)
         return self.kernels[kernel]
 
     def __iter__(self) -> Iterator[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from warplens.analyse.devices import DTYPES, find_peak, peak_of
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lifetimes import Lifetimes
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.errors import UsageError, WarplensError, check_name, did_you_mean
 from warplens.record.capture import SAMPLED
 from warplens.trace.model import Trace
 from warplens.wording import digits, percent
@@ -66,8 +66,7 @@ class Roofline:
 
 def ceilings(device: str, dtype: str = "fp16", measured: Mapping[str, float] | None = None) -> Ceilings:
     """The roof of a device: measured numbers (`bandwidth` and types by name) where given, listed ones otherwise."""
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype {dtype!r} is not known{did_you_mean(dtype, DTYPES)}")
+    check_name(f"dtype {dtype!r} is not known", dtype, DTYPES)
     if measured and "bandwidth" in measured and dtype in measured:
         return Ceilings(device, measured["bandwidth"], measured[dtype], dtype, "measured on this device", True)
     peak = peak_of(device)
@@ -190,8 +189,7 @@ def device_of(trace: Trace) -> str:
 
 def _region_time(lives: Lifetimes, kernel: str, region: str) -> tuple[float, float]:
     """The ns per launch that a region was active, averaged over the device's SMs, and its instances per launch."""
-    if region not in lives.regions:
-        raise UsageError(f"no region named {region!r}{did_you_mean(region, lives.regions)}")
+    check_name(f"no region named {region!r}", region, lives.regions)
     infos = [lives.launches[at].info for at in lives.launches_of(kernel).tolist()]
     if any(info is not None and SAMPLED in info.extra for info in infos):
         raise UsageError(

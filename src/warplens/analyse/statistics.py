@@ -24,7 +24,7 @@ from warplens.analyse.row_pass import go_through, pass_over
 from warplens.analyse.sample_share import sample_line
 from warplens.analyse.stored_measures import Measures
 from warplens.analyse.value_statistics import ValueStatistics, value_statistics
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name, did_you_mean
 from warplens.text import printable
 from warplens.trace.arrays import run_starts
 from warplens.wording import percent
@@ -113,8 +113,7 @@ UNKNOWN = ("purity", "corrected", "corrected_low", "corrected_high")
 def region_named(rows: Iterable[T], region: str) -> T:
     """The first of some rows, each with the name of its region, that is of this region."""
     known: dict[str, T] = {row.region: row for row in reversed(list(rows))}
-    if region not in known:
-        raise UsageError(f"no region named {region!r}{did_you_mean(region, known)}")
+    check_name(f"no region named {region!r}", region, known)
     return known[region]
 
 
@@ -212,8 +211,7 @@ def statistics(
     kernel those of a kernel are one, and by region those of all kernels. `corrected` also works out, by region, the
     means without the cost of marks, which takes longer than all the rest.
     """
-    if by not in GROUPS:
-        raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
+    check_name(f"cannot group by {by!r}", by, GROUPS)
     split = by in WITH_VARIANTS and not merge_variants
     labels = variant_labels(trace.meta.launches) if split else [""]
     kept = Measures.from_bytes(trace.kept_measures, len(trace), labels) if by == "region" and split else None

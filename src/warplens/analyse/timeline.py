@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from warplens import native
 from warplens.analyse.lifetimes import Lifetimes, unique_rows
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name
 from warplens.trace.model import Trace
 
 Int = npt.NDArray[np.int64]
@@ -168,8 +168,7 @@ def _swept_segments(rows: Int, begin: Int, end: Int) -> Segments:
 
 def rows_of(trace: Trace, by: str = "sm") -> TimelineRows:
     """The ordered rows of a timeline by sm, block, warp or warp_index."""
-    if by not in ROWS:
-        raise UsageError(f"no rows by {by!r}{did_you_mean(by, ROWS)}")
+    check_name(f"no rows by {by!r}", by, ROWS)
     tracks = trace.runs("track")
     columns = [np.asarray(trace.at(name, tracks.starts), np.int64) for name in ROWS[by]]
     code = np.zeros(len(tracks.starts), np.int64)

@@ -13,7 +13,7 @@ from warplens.bench.benchmark_case import Case
 from warplens.bench.measurement_method import Method
 from warplens.bench.parameter_axes import Axis, replace_values
 from warplens.bench.results import Results, Sweep
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name, did_you_mean
 
 DEVICES = ("cuda", "cpu")
 
@@ -97,8 +97,7 @@ def benchmark(
     Import torch inside the function rather than at the top of the file, so that `--list` and usage errors are fast and
     work on any machine.
     """
-    if device not in DEVICES:
-        raise UsageError(f"unknown device {device!r}{did_you_mean(device, DEVICES)}")
+    check_name(f"unknown device {device!r}", device, DEVICES)
     Method.named(**method)
     allowed = {name: tuple(listed) for name, listed in (choices or {}).items()}
     if lines is not None and len(lines) != 1:
@@ -111,8 +110,7 @@ def benchmark(
     if twice:
         raise UsageError(f"parameter {twice!r} is declared twice in x, lines and fixed")
     for name in allowed:
-        if name not in names:
-            raise UsageError(f"choices: no parameter {name!r}{did_you_mean(name, names)}")
+        check_name(f"choices: no parameter {name!r}", name, names)
     if baseline is not None and (line is None or baseline not in line.values):
         known = map(str, line.values if line else ())
         raise UsageError(f"baseline {baseline!r}: not one of the lines{did_you_mean(str(baseline), known)}")
@@ -140,8 +138,7 @@ def _check_signature(make: Callable[..., Case], names: Sequence[str]) -> None:
     if not any(one.kind is one.VAR_KEYWORD for one in parameters):
         accepted = [one.name for one in parameters]
         for name in names:
-            if name not in accepted:
-                raise UsageError(f"{where}() has no parameter {name!r}{did_you_mean(name, accepted)}")
+            check_name(f"{where}() has no parameter {name!r}", name, accepted)
     for one in parameters:
         required = one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
         if required and one.name not in names:

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from warplens.bench.benchmark_decorator import Benchmark
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.errors import UsageError, WarplensError, check_name
 
 
 def load_benchmarks(path: str) -> list[Benchmark]:
@@ -47,8 +47,7 @@ def select_benchmarks(benchmarks: list[Benchmark], only: tuple[str, ...]) -> lis
     """Return the benchmarks with these names, or all if no names are given."""
     known = [one.name for one in benchmarks]
     for name in only:
-        if name not in known:
-            raise UsageError(f"--only {name}: unknown benchmark{did_you_mean(name, known)}")
+        check_name(f"--only {name}: unknown benchmark", name, known)
     return [one for one in benchmarks if not only or one.name in only]
 
 

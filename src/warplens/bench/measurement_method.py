@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name, did_you_mean
 
 TIMERS = ("auto", "events", "graph", "clock")
 CACHES = ("auto", "flush", "rotate", "warm")
@@ -53,8 +53,7 @@ class Method:
         """Create a method; suggest a correction for a misspelt setting."""
         known = [field.name for field in fields(cls)]
         for name in given:
-            if name not in known:
-                raise UsageError(f"unknown measurement setting {name!r}{did_you_mean(name, known)}")
+            check_name(f"unknown measurement setting {name!r}", name, known)
         return cls(**given)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name, did_you_mean
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _LONG = {"len": "length", "dim": "dimension", "impl": "implementation", "num": "number"}
@@ -103,8 +103,7 @@ def replace_values(axes: Iterable[Axis], chosen: Mapping[str, Any]) -> tuple[Axi
     listed = tuple(axes)
     known = [axis.name for axis in listed]
     for name in chosen:
-        if name not in known:
-            raise UsageError(f"no parameter {name!r}{did_you_mean(name, known)}")
+        check_name(f"no parameter {name!r}", name, known)
     return tuple(axis.chosen(chosen[axis.name]) if axis.name in chosen else axis for axis in listed)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from warplens.analyse.per_kernel import plain
 from warplens.analyse.roofline import Ceilings
 from warplens.bench.results import STATUSES, ResultRow, Results, Sweep
-from warplens.errors import CaptureError, UsageError, did_you_mean
+from warplens.errors import CaptureError, check_name
 from warplens.files import atomic_write
 
 SCHEMA = "warplens-bench"
@@ -41,8 +41,7 @@ def save(results: Results, path: str | os.PathLike[str], *, force: bool = False)
     """Write `.json`, `.csv` or `.md`."""
     target = Path(path)
     suffix = target.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise UsageError(f"{target}: the file name must end in {', '.join(SUFFIXES)}{did_you_mean(suffix, SUFFIXES)}")
+    check_name(f"{target}: the file name must end in {', '.join(SUFFIXES)}", suffix, SUFFIXES)
     if suffix == ".json":
         text = json.dumps(document(results), indent=1, allow_nan=False) + "\n"
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from warplens.analyse.roofline import Ceilings
 from warplens.bench.result_tables import heading
 from warplens.bench.results import ResultRow, Results, Sweep
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.errors import WarplensError, check_name
 from warplens.files import atomic_write, check_writable, safe_name
 from warplens.view.figures import new_figure
 from warplens.view.palette import colours
@@ -31,8 +31,7 @@ def write_plots(
     results: Results, folder: str | os.PathLike[str], *, format: str = "svg", force: bool = False
 ) -> list[Path]:
     """Write one file per benchmark, group and kind of plot that has data."""
-    if format not in FORMATS:
-        raise UsageError(f"unknown plot format {format!r}{did_you_mean(format, FORMATS)}")
+    check_name(f"unknown plot format {format!r}", format, FORMATS)
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise WarplensError(f"{target}: is a file; give a folder for the plots")
@@ -64,8 +63,7 @@ def plots(results: Results) -> dict[str, Figure]:
 
 def plot(results: Results, kind: str, rows: Sequence[ResultRow]) -> Figure | None:
     """Draw one kind of plot for the rows of one group; return None if they have no data for it."""
-    if kind not in KINDS:
-        raise UsageError(f"unknown plot {kind!r}{did_you_mean(kind, KINDS)}")
+    check_name(f"unknown plot {kind!r}", kind, KINDS)
     sweep = results.sweep(rows[0].benchmark)
     others = [(name, rows[0].params.get(name)) for name in sweep.others]
     value, label = _quantity(kind, sweep, rows)

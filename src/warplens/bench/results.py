@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.analyse.roofline import Ceilings
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name
 
 STATUSES = ("ok", "wrong", "oom", "failed", "skipped")
 BROKEN = ("wrong", "failed")
@@ -111,8 +111,7 @@ class Results:
         """Return the only row with these parameters, for example `results.row(seq_len=1024, impl="flash")`."""
         for name in params:
             known = {known for row in self.rows for known in row.params}
-            if name not in known:
-                raise UsageError(f"no parameter {name!r}{did_you_mean(name, known)}")
+            check_name(f"no parameter {name!r}", name, known)
         found = [row for row in self.rows if all(row.params.get(name) == value for name, value in params.items())]
         if len(found) != 1:
             raise UsageError(f"{len(found)} rows have {params}; give parameters that match exactly one")

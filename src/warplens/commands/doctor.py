@@ -128,20 +128,19 @@ def _core(name: str) -> DoctorCheck:
 
 def _decoder() -> DoctorCheck:
     reason = native.why_not()
-    if reason is None:
-        return DoctorCheck("fast decoder", "ok", "compiled", "fast decoding")
-    return DoctorCheck(
-        "fast decoder", "missing", reason, "fast decoding; numpy is used instead", "install gcc or clang"
-    )
+    purpose = "fast decoding" if reason is None else "fast decoding; numpy is used instead"
+    return _compiled("fast decoder", reason, purpose, "install gcc or clang")
+
+
+def _compiled(name: str, reason: str | None, purpose: str, remedy: str) -> DoctorCheck:
+    """The line of C code, which `reason` keeps from being used."""
+    return _part(name, "" if reason else "compiled", purpose, remedy, absent=reason or "")
 
 
 def _driver_hooks() -> DoctorCheck:
-    purpose = "recording kernels launched from C++"
     _, reason = load_hooks()
-    if reason is None:
-        return DoctorCheck("driver hooks", "ok", "compiled", purpose)
-    remedy = f"unset {SWITCH}" if SWITCH in reason else "install gcc or clang"
-    return DoctorCheck("driver hooks", "missing", reason, purpose, remedy)
+    remedy = f"unset {SWITCH}" if SWITCH in (reason or "") else "install gcc or clang"
+    return _compiled("driver hooks", reason, "recording kernels launched from C++", remedy)
 
 
 def _compiled_programs() -> DoctorCheck:

@@ -152,27 +152,24 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
     cost = ", ".join(f"{name} {value:,.4g}" for name, value in trace.meta.cost.items())
     shown = trace.regions[:20]
     more = f" and {len(trace.regions) - 20} more" if len(trace.regions) > 20 else ""
-    sample = sample_line(trace.meta.launches)
-    return [
+    unchecked = "no: the file has no checksums, so damage may go unseen (older warplens)"
+    facts = [
         ("file", path),
-        *([("blocks", sample)] if sample else []),
-        *(
-            [("checked", "no: the file has no checksums, so damage may go unseen (older warplens)")]
-            if trace.checked is False
-            else []
-        ),
+        ("blocks", sample_line(trace.meta.launches)),
+        ("checked", unchecked if trace.checked is False else ""),
         ("device", ", ".join(devices) or "unknown"),
         ("spans", f"{len(trace):,} in {plural(trace.meta.losses.tracks, 'track')}"),
         ("launches", f"{len(trace.meta.launches):,} on {plural(max(len(ranks), 1), 'rank')}"),
-        ("regions", ", ".join(shown) + more),
-        *([("time", time_line(trace))] if time_line(trace) else []),
+        ("regions", ", ".join(shown) + more or "none"),
+        ("time", time_line(trace)),
         ("clock", clock_line(trace)),
-        *([("ranks", rank_line(trace))] if rank_line(trace) else []),
-        *([("cost", cost)] if cost else []),
-        *([("verified", _verified_line(trace))] if trace.meta.verification else []),
-        *([("stalls", line)] if (line := sampling_line(trace)) else []),
-        *([("copy-out", _copy_out_line(trace))] if _copy_out_times(trace) else []),
+        ("ranks", rank_line(trace)),
+        ("cost", cost),
+        ("verified", _verified_line(trace) if trace.meta.verification else ""),
+        ("stalls", sampling_line(trace)),
+        ("copy-out", _copy_out_line(trace) if _copy_out_times(trace) else ""),
     ]
+    return [(name, text) for name, text in facts if text]
 
 
 def _verified_line(trace: Trace) -> str:

@@ -36,10 +36,7 @@ from warplens.wording import duration, percent, plural
 )
 @click.option("--rounds", default=ROUNDS, metavar="N", help="Number of times to try each delay in each region.")
 @click.option(
-    "--repeat",
-    default=1,
-    metavar="N",
-    help="Run the whole program up to N times, if one run has too few launches.",
+    "--repeat", default=1, metavar="N", help="Run the whole program up to N times, if one run has too few launches."
 )
 @click.option(
     "-o",

@@ -16,7 +16,7 @@ from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engin
 from warplens.commands.shared.number_range import number_range
 from warplens.commands.shared.rank_options import chosen_ranks, collective_option, ranks_option, read_ranks
 from warplens.commands.shared.statistics_tables import print_cautions, statistics_table, value_table
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name
 from warplens.trace.dataset import RowSelection
 from warplens.trace.model import Trace
 
@@ -89,8 +89,7 @@ def command(
     --tree, --findings and --show replace this table and can be combined.
     """
     for name in show:
-        if name not in ANALYSIS_NAMES:
-            raise UsageError(f"--show {name}: unknown analysis{did_you_mean(name, ANALYSIS_NAMES)}")
+        check_name(f"--show {name}: unknown analysis", name, ANALYSIS_NAMES)
     if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):
         raise UsageError("--include, --exclude, --depth and --threshold need --tree; use --region to filter the table")
     if waits is not None and not (show_findings or ncu or show):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -84,7 +83,8 @@ def command(
             raise UsageError(f"--kernel {', '.join(kernels)}: {target} has no such kernel")
     bad = _violations(found, least_purity)
     if as_json:
-        print_json(_document(target, found, costs) | {"violations": bad})
+        known = {"kernels": [one.to_json() for one in found], "costs": [one.to_json() for one in costs]}
+        print_json({"target": target, **known, "violations": bad})
     else:
         console = stdout()
         for one in found:
@@ -169,7 +169,3 @@ def _violations(found: list[KernelVerification], least: float | None) -> list[st
             elif region.purity < least:
                 lines.append(f"{one.kernel}: {region.region}: purity {percent(region.purity)} < {percent(least)}")
     return lines
-
-
-def _document(target: str, found: list[KernelVerification], costs: list[VariantCost]) -> dict[str, Any]:
-    return {"target": target, "kernels": [one.to_json() for one in found], "costs": [one.to_json() for one in costs]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
 from collections.abc import Iterator
 from ctypes import byref, c_char_p, c_int, c_uint32
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.errors import WarplensError
+from warplens.files import in_package
 
 _HINT = (
     "it comes with PyTorch's wheels, the CUDA toolkit (extras/CUPTI) and `pip install nvidia-cuda-cupti`; "
@@ -112,17 +112,7 @@ def _copies(folder: Path) -> list[Path]:
 
 def _folders() -> Iterator[Path]:
     for package, folder in _PACKAGES:
-        yield from _in_package(package, folder)
+        yield from in_package(package, folder)
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     yield from (Path(root) / folder for root in roots if root for folder in _TOOLKIT)
-    yield from _in_package(*_TRITON)
-
-
-def _in_package(package: str, folder: str) -> Iterator[Path]:
-    """The folder of a package that is installed, without importing it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        return
-    for place in spec.submodule_search_locations or () if spec else ():
-        yield Path(place) / folder
+    yield from in_package(*_TRITON)

@@ -91,6 +91,19 @@ class MessagePacker:
         """Append a fixed number of bytes to every row of `where`."""
         self._add(values, where)
 
+    def event_head(
+        self, sequence: npt.NDArray[np.uint64], delta: npt.NDArray[np.uint64], event_bytes: npt.NDArray[np.int64]
+    ) -> None:
+        """Begin a packet of a sequence: the time since its last one, and the size of the track event that follows."""
+        self.constant(b"\x0a")
+        self.byte(4 + sizes(sequence) + sizes(delta) + event_bytes)
+        self.constant(b"\x50")
+        self.varint(sequence)
+        self.constant(b"\x40")
+        self.varint(delta)
+        self.constant(b"\x5a")
+        self.byte(event_bytes)
+
     def tobytes(self) -> bytes:
         """All messages, concatenated."""
         return np.concatenate(self._parts, axis=1)[np.concatenate(self._masks, axis=1)].tobytes()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from warplens.files import in_package
 from warplens.sass.cubin_file import SassError
 
 _HINT = "install the CUDA toolkit, or Triton, whose wheel has it; or set WARPLENS_{} to its path"
@@ -41,16 +41,6 @@ def _folders() -> Iterator[Path]:
         if os.environ.get(variable):
             yield Path(os.environ[variable]) / "bin"
     yield Path("/usr/local/cuda/bin")
-    yield from _in_package("triton", "backends/nvidia/bin")
+    yield from in_package("triton", "backends/nvidia/bin")
     yield from sorted(Path("/usr/local").glob("cuda-*/bin"), reverse=True)
-    yield from _in_package("nvidia.cu13", "bin")
-
-
-def _in_package(package: str, folder: str) -> Iterator[Path]:
-    """The folder of a package that is installed, without importing it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        return
-    for place in spec.submodule_search_locations or () if spec else ():
-        yield Path(place) / folder
+    yield from in_package("nvidia.cu13", "bin")

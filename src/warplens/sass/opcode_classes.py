@@ -1,8 +1,10 @@
-"""What kind of work a SASS instruction does, from its opcode."""
+"""What kind of work a SASS instruction does, from its opcode; and machine code by the sequence of its opcodes."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+from collections.abc import Iterable
 
 CLASSES = (
     "tensor", "fp64", "fp32", "fp16", "special", "integer", "convert", "copy",
@@ -60,3 +62,19 @@ def class_of(opcode: str) -> str:
         if name in _CLASS_OF:
             return _CLASS_OF[name]
     return "tensor" if base.endswith("MMA") else "other"
+
+
+def opcode_fingerprint(texts: Iterable[str]) -> str:
+    """A short hash of the sequence of opcodes, without modifiers, which listings of other versions spell differently,
+    and without the padding behind the last exit."""
+    opcodes = [opcode_of(text).partition(".")[0] for text in texts]
+    while opcodes and opcodes[-1] in ("NOP", "BRA", ""):
+        opcodes.pop()
+    return hashlib.sha256(" ".join(opcodes).encode()).hexdigest()[:16] if opcodes else ""
+
+
+def opcode_of(text: str) -> str:
+    """The opcode of an instruction as listings print it, behind its predicate."""
+    words = text.split()
+    at = 1 if words and words[0].startswith("@") else 0
+    return words[at].rstrip(";") if len(words) > at else ""

@@ -13,7 +13,7 @@ from warplens.sass.cubin_file import NoLineTable, SassError, read_cubin_file
 from warplens.sass.disassembly import OTHER_SECTIONS, SassFunction, SassInstruction, disassemble, linked
 from warplens.sass.main_work import EMPTY, main_work_flag
 from warplens.sass.marked_lines import MarkedLines, marked_lines
-from warplens.sass.opcode_sequence import opcode_fingerprint
+from warplens.sass.opcode_classes import opcode_fingerprint
 from warplens.sass.open_regions import OPEN, RegionEdge, State, follow
 from warplens.sass.verified_regions import (
     MAX_EXAMPLES,

@@ -265,13 +265,20 @@ _BOOLEAN: dict[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 
 
+def _combination(site: DecodeSite) -> Callable[[Array, list[Array]], Array]:
+    """Combines the result of a comparison with the predicate that the instruction names, if it names one."""
+    combine = next((_BOOLEAN[word] for word in site.modifiers[1:] if word in _BOOLEAN), None)
+    if combine is None:
+        return lambda result, R: result
+    c = site.read(site.need(4)[3], "pred")
+    return lambda result, R: combine(result, c(R))
+
+
 @builds("setp")
 def _setp(site: DecodeSite) -> Step:
-    test = _comparison(site)
+    test, finish = _comparison(site), _combination(site)
     targets = [part.strip() for part in site.operands[0].split("|")]
-    combine = next((_BOOLEAN[word] for word in site.modifiers[1:] if word in _BOOLEAN), None)
     packed = site.kinds[-1] in ("f16x2", "bf16x2")
-    c = site.read(site.need(4)[3], "pred") if combine is not None else None
 
     def outcome(R: list[Array], index: int) -> Array:
         result = test(R)
@@ -279,11 +286,9 @@ def _setp(site: DecodeSite) -> Step:
             result = np.ascontiguousarray(result[index::2])
         elif index:
             result = ~result
-        return result if combine is None or c is None else combine(result, c(R))
+        return finish(result, R)
 
     if len(targets) == 1:
-        if combine is None and not packed:
-            return site.assign(targets[0], "pred", test)
         return site.assign(targets[0], "pred", lambda R: outcome(R, 0))
     first, second = (site.put(text, "pred") for text in targets)
 
@@ -298,20 +303,14 @@ def _setp(site: DecodeSite) -> Step:
 @builds("set")
 def _set(site: DecodeSite) -> Step:
     to = site.kinds[0]
-    test = _comparison(site)
-    combine = next((_BOOLEAN[word] for word in site.modifiers[1:] if word in _BOOLEAN), None)
-    c = site.read(site.need(4)[3], "pred") if combine is not None else None
+    test, finish = _comparison(site), _combination(site)
     if to in ("f16x2", "bf16x2") or site.kinds[-1] in ("f16x2", "bf16x2"):
         raise site.unknown()
     dtype = UNSIGNED[TYPE_BYTES[to]]
     one = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}.get(to, (1 << 8 * dtype.itemsize) - 1)
     yes, no = dtype.type(one), dtype.type(0)
 
-    def value(R: list[Array]) -> Array:
-        result = test(R)
-        return np.where(result if combine is None or c is None else combine(result, c(R)), yes, no)
-
-    return site.assign(site.operands[0], f"b{8 * dtype.itemsize}", value)
+    return site.assign(site.operands[0], f"b{8 * dtype.itemsize}", lambda R: np.where(finish(test(R), R), yes, no))
 
 
 @builds("selp")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name, did_you_mean
 from warplens.ptx import tree
 from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import SCALAR_BYTES, PtxError, split_operands
@@ -278,7 +278,6 @@ def _initial_size(node: tree.Declaration, variable: tree.Variable) -> int:
 def symbol_values(program: LoadedModule, values: Mapping[str, object]) -> None:
     """Write `values` (numbers or arrays) to the module's variables of those names."""
     for name, value in values.items():
-        if name not in program.symbols:
-            raise UsageError(f"the module has no variable {name!r}{did_you_mean(name, program.symbols)}")
+        check_name(f"the module has no variable {name!r}", name, program.symbols)
         data = value if isinstance(value, np.ndarray | np.generic) else np.array([value], np.uint64)
         program.memory.write(program.symbols[name], data)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from warplens.errors import CaptureError, UsageError, did_you_mean
+from warplens.errors import CaptureError, check_name
 from warplens.trace import io
 from warplens.trace.arrays import dictionary_array, to_arrow
 from warplens.trace.columns import TableColumns
@@ -82,8 +82,7 @@ class RowSelection:
     def check_names(self, name: str, known: Collection[str]) -> None:
         """Raise an error if a condition names what is nowhere."""
         for wanted in self.values(name) or ():
-            if wanted not in known:
-                raise UsageError(f"no {name} named {wanted!r} in this trace{did_you_mean(wanted, known)}")
+            check_name(f"no {name} named {wanted!r} in this trace", wanted, known)
 
 
 @dataclass(frozen=True)

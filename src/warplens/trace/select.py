@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name, did_you_mean
 from warplens.trace.arrays import dictionary_array, numpy_dtype, run_starts, to_arrow, to_numpy
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
 from warplens.trace.joined_column import combined
@@ -43,8 +43,7 @@ def _by_name(trace: Trace, name: str, wanted: str | list[str]) -> Mask:
     names = trace.kernels if name == "kernel" else trace.codes(name)[1]
     requested = [wanted] if isinstance(wanted, str) else list(wanted)
     for requested_name in requested:
-        if requested_name not in names:
-            raise UsageError(f"no {name} named {requested_name!r} in this trace{did_you_mean(requested_name, names)}")
+        check_name(f"no {name} named {requested_name!r} in this trace", requested_name, names)
     wanted_codes = [names.index(requested_name) for requested_name in requested]
     if name not in RUN_COLUMNS:
         return np.asarray(np.isin(trace.codes(name)[0], wanted_codes))

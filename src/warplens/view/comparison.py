@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from warplens.analyse.diff import ChangeVerdict, Difference, KernelChange, diff
+from warplens.analyse.diff import ChangeVerdict, Difference, KernelChange, RegionChange, diff
 from warplens.analyse.resample import Interval
 from warplens.analyse.statistics import RegionStatistics, Statistics
 from warplens.errors import WarplensError
@@ -27,17 +27,8 @@ def comparison(
         return {"kernels": [], "rows": _rows_without_verdict(stats, places, colours), "note": f"no verdict: {error}"}
     several = len(found.kernels) > 1
     rows = [
-        {
-            "region": f"{one.kernel}: {one.region}" if several else one.region,
-            "colour": colours[places[one.region]],
-            "verdict": one.verdict.value,
-            "tone": _TONES.get(one.verdict, ""),
-            **_change(one.changes.get("mean")),
-            "explains": one.explains,
-            "note": one.note,
-            **_side("a", one.before),
-            **_side("b", one.after),
-        }
+        _row(one.before, one.after, colours[places[one.region]], one)
+        | {"region": f"{one.kernel}: {one.region}" if several else one.region}
         for one in found.regions
     ]
     return {"kernels": [_kernel(one) for one in found.kernels], "rows": rows, "note": _note(found)}
@@ -66,19 +57,24 @@ def _rows_without_verdict(
 ) -> list[dict[str, Any]]:
     sides = [{row.region: row for row in each} for each in stats]
     return [
-        {
-            "region": region,
-            "colour": colours[places[region]],
-            "verdict": "",
-            "tone": "",
-            **_change(None),
-            "explains": None,
-            "note": "",
-            **_side("a", sides[0].get(region)),
-            **_side("b", sides[1].get(region)),
-        }
+        _row(sides[0].get(region), sides[1].get(region), colours[places[region]]) | {"region": region}
         for region in dict.fromkeys(name for side in sides for name in side)
     ]
+
+
+def _row(
+    before: RegionStatistics | None, after: RegionStatistics | None, colour: str, judged: RegionChange | None = None
+) -> dict[str, Any]:
+    return {
+        "colour": colour,
+        "verdict": judged.verdict.value if judged else "",
+        "tone": _TONES.get(judged.verdict, "") if judged else "",
+        **_change(judged.changes.get("mean") if judged else None),
+        "explains": judged.explains if judged else None,
+        "note": judged.note if judged else "",
+        **_side("a", before),
+        **_side("b", after),
+    }
 
 
 def _change(interval: Interval | None) -> dict[str, Any]:

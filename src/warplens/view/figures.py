@@ -9,7 +9,7 @@ import numpy as np
 
 from warplens.analyse.histogram import durations
 from warplens.analyse.timeline import innermost, rows_of
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.errors import WarplensError, check_name
 from warplens.files import atomic_write
 from warplens.text import printable
 from warplens.trace.arrays import run_starts
@@ -29,8 +29,7 @@ def plot(
     trace: Trace, kind: str = "both", *, by: str | None = None, rows: int = _MAX_ROWS, width: float = 10.0
 ) -> Figure:
     """Draw a matplotlib figure: `timeline` (bars by sm, block or warp), `stats` (durations per region) or `both`."""
-    if kind not in KINDS:
-        raise UsageError(f"no plot named {kind!r}{did_you_mean(kind, KINDS)}")
+    check_name(f"no plot named {kind!r}", kind, KINDS)
     figure = new_figure()
     spans = len(trace.regions)
     chosen = by or ("warp" if int(trace.numpy("track").max(initial=0)) < _MAX_ROWS else "sm")

@@ -186,13 +186,8 @@ class JobState:
                 ]
                 if took >= HANG_S and others and took > HANG_RATIO * max(others):
                     there = f"for {duration(max(others) * 1e9)} at most" if max(others) > 0 else "nowhere"
-                    yield (
-                        one.rank,
-                        (
-                            f"rank {one.rank} may hang: `{name}` has run on it for {duration(took * 1e9)}; of the "
-                            f"{plural(len(others), 'other rank')} that launched it, it runs {there}"
-                        ),
-                    )
+                    text = f"rank {one.rank} may hang: `{name}` has run on it for {duration(took * 1e9)}; of the "
+                    yield one.rank, text + f"{plural(len(others), 'other rank')} that launched it, it runs {there}"
 
     def _silent(self, told: set[int]) -> Iterator[str]:
         """The other ranks that do not answer."""

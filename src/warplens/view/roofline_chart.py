@@ -19,30 +19,23 @@ def roofs(placed: Sequence[Roofline], letters: Sequence[str]) -> list[dict[str, 
 
 
 def _roof(one: Roofline, letter: str) -> dict[str, Any]:
+    roof = one.ceilings
+    compute = f"{digits(one.tflops)} of {digits(roof.tflops)} TFLOP/s ({roof.dtype})" if one.tflops else "not given"
+    memory = f"{digits(one.bandwidth)} of {digits(roof.bandwidth)} GB/s" if one.bandwidth else "not given"
+    intensity = f"{digits(one.intensity)} FLOP/byte, ridge at {digits(roof.ridge)}" if one.intensity else "unknown"
     facts = [
         ("bound", one.bound),
         ("share of the roof", percent(one.of_roof)),
-        (
-            "compute",
-            f"{digits(one.tflops)} of {digits(one.ceilings.tflops)} TFLOP/s ({one.ceilings.dtype})"
-            if one.tflops
-            else "not given",
-        ),
-        (
-            "memory",
-            f"{digits(one.bandwidth)} of {digits(one.ceilings.bandwidth)} GB/s" if one.bandwidth else "not given",
-        ),
-        (
-            "intensity",
-            f"{digits(one.intensity)} FLOP/byte, ridge at {digits(one.ceilings.ridge)}" if one.intensity else "unknown",
-        ),
+        ("compute", compute),
+        ("memory", memory),
+        ("intensity", intensity),
     ]
     return {
         "letter": letter,
         "what": one.what,
         "facts": facts,
         "advice": one.advice,
-        "source": f"{one.ceilings.device}: {one.ceilings.source}",
+        "source": f"{roof.device}: {roof.source}",
         "chart": _chart(one, one.intensity, one.tflops) if one.intensity and one.tflops else None,
     }
 

@@ -147,12 +147,6 @@ class _Handler(LoopbackHandler):
     done: threading.Event
 
     def do_GET(self) -> None:
-        self._answer(body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
-
-    def _answer(self, body: bool) -> None:
         if not self.is_local():
             return self.send_error(HTTPStatus.FORBIDDEN)
         if self.path != self.name:
@@ -165,13 +159,15 @@ class _Handler(LoopbackHandler):
             self.send_header("Cache-Control", "no-store")
             self.send_header("Access-Control-Allow-Origin", UI)
             self.end_headers()
-            if not body:
+            if self.command == "HEAD":
                 return None
             while chunk := source.read(_CHUNK):
                 self.wfile.write(chunk)
         self.wfile.flush()
         self.done.set()
         return None
+
+    do_HEAD = do_GET
 
 
 def tunnel_command(connection: str, port: int = PORT, user: str | None = None) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.decode import decode
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.errors import UsageError, WarplensError, check_name
 from warplens.export import chosen_format
 from warplens.files import atomic_write
 from warplens.record.capture import Capture, Launch
@@ -44,8 +44,7 @@ class TagTable:
 
     def id(self, name: str) -> int:
         """Return the id to pass to a kernel."""
-        if name not in self.names:
-            raise UsageError(f"unknown tag {name!r}{did_you_mean(name, self.names)}")
+        check_name(f"unknown tag {name!r}", name, self.names)
         return self.names.index(name)
 
     def name(self, tag_id: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from warplens.errors import UsageError, did_you_mean
+from warplens.errors import UsageError, check_name, did_you_mean
 from warplens.record.layout import SLOT_BYTES
 
 METRIC_TYPES = ("cycle",)
@@ -55,8 +55,7 @@ class InstrumentationMode(BaseMode):
         chosen = self.optimizations.split(",") if isinstance(self.optimizations, str) else self.optimizations
         names = tuple(word for word in (str(item).strip() for item in chosen) if word)
         for word in names:
-            if word not in OPTIMIZATIONS:
-                raise UsageError(f"proton mode: unknown optimization {word!r}{did_you_mean(word, OPTIMIZATIONS)}")
+            check_name(f"proton mode: unknown optimization {word!r}", word, OPTIMIZATIONS)
         object.__setattr__(self, "optimizations", names)
         if self.buffer_size < 0:
             raise UsageError(f"proton mode: buffer_size={self.buffer_size}: expected a number of bytes, or 0")

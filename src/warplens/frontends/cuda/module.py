@@ -11,7 +11,7 @@ from typing import Any
 from warplens import session
 from warplens.driver.kernel_arguments import Shape, dim3, pack, stream_handle
 from warplens.driver.libcuda import Driver, driver
-from warplens.errors import UsageError, WarplensError, did_you_mean
+from warplens.errors import UsageError, WarplensError, check_name, did_you_mean
 from warplens.frontends.cuda import woven_build
 from warplens.frontends.cuda.measured_cost import calibrations
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
@@ -115,8 +115,7 @@ class Module:
 
     def cubin(self, variant: str = "stop") -> bytes:
         """The machine code: `stop` or `ring` with marks, `off` without."""
-        if variant not in _VARIANTS:
-            raise UsageError(f"variant {variant!r}{did_you_mean(variant, _VARIANTS)}")
+        check_name(f"variant {variant!r}", variant, _VARIANTS)
         if variant not in self._cubins:
             flags = (*_VARIANTS[variant], *self._line_info(variant))
             self._cubins[variant] = compile_cubin(self._source, self.name, self.arch, self._flags(flags))
