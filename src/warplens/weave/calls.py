@@ -135,7 +135,7 @@ class Calls:
             if named and isinstance(item, Directive) and item.name == "alias":
                 problem = f"{min(named)}, which contains marks, has an alias"
                 raise PtxError(item.line, item.raw, problem, "call it by its own name", min(named))
-            elif isinstance(item, Declaration):
+            if isinstance(item, Declaration):
                 _refuse_address(functions, item, " ".join(one.initialiser or "" for one in item.variables))
         for function in self.module.functions:
             for instruction in function.instructions():
