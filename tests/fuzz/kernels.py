@@ -6,7 +6,7 @@ import functools
 import random
 import struct
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +162,17 @@ def _same(one: Passed, other: Passed) -> bool:
     return alike and (one.value is None or other.value is None or one.value == other.value or one.value != one.value)
 
 
+def _wide(one: Passed) -> Passed:
+    """The same mark with a 64-bit clock: as its payload, or in a pair of slots before it."""
+    whole = one.kind in WIDE_KINDS
+    return replace(one, slots=one.slots + (1 if whole else 2), before=0 if whole else 2)
+
+
 def check_records(tracks: Tracks, track: int, passed: list[Passed], woven: Woven, how: Weaving) -> None:
     """The records of a track are those that its leader passed."""
     fixed = woven.stores.get(tracks.launch.kernel) == "fixed"
     if not fixed and how.clock == "64":
-        passed = [
-            Passed(one.kind, one.name, one.tag, one.value, one.slots + (1 if one.kind in WIDE_KINDS else 2))
-            for one in passed
-        ]
+        passed = [_wide(one) for one in passed]
     expected = passed if fixed else kept_of(passed, tracks.capacity, tracks.launch.full)
     written, found = records_of(tracks, track, woven.regions, sum(one.slots for one in expected))
     total = sum(one.slots for one in passed)

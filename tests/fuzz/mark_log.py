@@ -26,13 +26,14 @@ _INDEX = """\
 
 @dataclass(frozen=True)
 class Passed:
-    """A mark that a thread passed."""
+    """A mark that a thread passed. Of its `slots`, the first `before` hold a clock that the record can do without."""
 
     kind: Kind
     name: str
     tag: int = 0
     value: float | None = None
     slots: int = 1
+    before: int = 0
 
 
 def log_marks(text: str, threads: int) -> tuple[str, list[Mark]]:
@@ -114,6 +115,6 @@ def kept_of(passed: list[Passed], capacity: int, full: str) -> list[Passed]:
     """What a track of this capacity keeps."""
     if full == "ring":
         ends = list(itertools.accumulate(one.slots for one in reversed(passed)))
-        return [one for one, end in zip(reversed(passed), ends, strict=True) if end <= capacity][::-1]
+        return [one for one, end in zip(reversed(passed), ends, strict=True) if end - one.before <= capacity][::-1]
     ends = list(itertools.accumulate(one.slots for one in passed))
     return [one for one, end in zip(passed, ends, strict=True) if end <= capacity]
