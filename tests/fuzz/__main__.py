@@ -8,9 +8,9 @@ import sys
 import time
 from importlib import import_module
 
-from tests.fuzz.harness import run_cases
+from tests.fuzz.harness import LIMIT, run_cases
 
-TARGETS = ("captures", "ncu", "ptx", "torch", "traces")
+TARGETS = ("captures", "kernels", "ncu", "ptx", "torch", "traces")
 
 
 def main() -> None:
@@ -22,8 +22,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after this time [default: no limit]")
     options = parser.parse_args()
     started = time.monotonic()
-    case = import_module(f"tests.fuzz.{options.target}").case
-    outcome = run_cases(case, options.cases, options.seed, first=options.first, seconds=options.seconds)
+    target = import_module(f"tests.fuzz.{options.target}")
+    limit = getattr(target, "LIMIT", LIMIT)
+    outcome = run_cases(
+        target.case, options.cases, options.seed, first=options.first, seconds=options.seconds, limit=limit
+    )
     seconds = time.monotonic() - started
     names = f"{options.seed}:{options.first} to {options.seed}:{options.first + outcome.cases - 1}"
     print(f"{options.target}: {outcome.cases:,} cases, {names}, {outcome.failed:,} failed, in {seconds:.1f} s")

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from warplens.errors import WarplensError
 
-_SECONDS = 30
-"""A case that takes longer ends the process with the traceback of every thread."""
+LIMIT = 30
+"""A case that takes more seconds ends the process with the traceback of every thread. A target may have its own."""
 _MEMORY = 3 << 30
 """Address space for libraries, threads and at most a gigabyte of data; more is a MemoryError, which is a failure."""
 Case = Callable[[random.Random, Path], None]
@@ -45,7 +45,9 @@ class Outcome:
             print(f"case {name} failed: {what}", file=sys.stderr, flush=True)
 
 
-def run_cases(case: Case, cases: int, seed: int, *, first: int = 0, seconds: float = math.inf) -> Outcome:
+def run_cases(
+    case: Case, cases: int, seed: int, *, first: int = 0, seconds: float = math.inf, limit: int = LIMIT
+) -> Outcome:
     """Run cases with seeds of their own, `SEED:FIRST` onwards, for at most these seconds.
 
     Everything runs on one thread and in a folder in memory, so that a small case takes what its own code takes.
@@ -63,7 +65,7 @@ def run_cases(case: Case, cases: int, seed: int, *, first: int = 0, seconds: flo
                 if now - began > seconds:
                     break
                 if now - armed > 1:  # arming starts a thread, which takes longer than a small case
-                    faulthandler.dump_traceback_later(_SECONDS, exit=True, file=sys.__stderr__)
+                    faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
                     armed = now
                 outcome.add(f"{seed}:{number}", _problem(case, f"{seed}:{number}", Path(folder)))
     finally:

@@ -512,6 +512,16 @@ def test_a_thread_that_ends_inside_a_function_still_closes_its_track(full: str, 
     assert (header["written"], header["state"]) == (3, 1)
 
 
+@pytest.mark.parametrize("value", ["leaf", "{0, generic(leaf), 0}"])
+def test_a_table_of_functions_with_a_marked_one_is_refused_by_line(value: str) -> None:
+    """Of function pointers, or of virtual functions: a call through it would not pass the track's state."""
+    at = FUNCTIONS.index(".visible .entry caller")
+    table = f".global .align 8 .u64 table{'[3]' if '{' in value else ''} = {value};\n"
+    with pytest.raises(PtxError, match=r"line \d+.*address of leaf, which contains marks, is taken.*table"):
+        weave(FUNCTIONS[:at] + table + FUNCTIONS[at:], buffer=SymbolBuffer())
+    weave(FUNCTIONS[:at] + table.replace("leaf", "other") + FUNCTIONS[at:], buffer=SymbolBuffer())
+
+
 def test_taking_a_marked_functions_address_is_refused_by_line() -> None:
     text = FUNCTIONS.replace("	mov.u32 %r4, 0;", "	mov.u64 %rd2, leaf;")
     with pytest.raises(PtxError, match=r"line 41 in caller.*address of leaf"):

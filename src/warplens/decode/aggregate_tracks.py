@@ -77,7 +77,7 @@ def expand(launch: Launch) -> ExpandedLaunch | None:
     order = np.asarray(walked, np.int64)
     capacity = 4 * len(layout.rows)
     words = np.zeros((launch.tracks, capacity), np.uint64)
-    begin, length = _placed(layout, order, found, headers["start_clock"].astype(np.int64))
+    begin, length = _placed(layout, walked, found, headers["start_clock"].astype(np.int64))
     at = np.zeros(launch.tracks, np.int64)
     for row, kind in events:
         clock = begin[:, row] + (length[:, row] if kind is Kind.END else 0)

@@ -12,7 +12,7 @@ import re
 
 from warplens.ptx.edits import NodePosition
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Directive, Function, Instruction, PtxModule, Raw
+from warplens.ptx.tree import Declaration, Directive, Function, Instruction, Node, PtxModule, Raw
 from warplens.weave.mark_sites import Outline
 
 _SAVE = """\tselp.u32 %wl_t, 1, 0, %wl_p;
@@ -135,19 +135,20 @@ class Calls:
             if named and isinstance(item, Directive) and item.name == "alias":
                 problem = f"{min(named)}, which contains marks, has an alias"
                 raise PtxError(item.line, item.raw, problem, "call it by its own name", min(named))
+            if isinstance(item, Declaration):
+                _refuse_address(functions, item, " ".join(one.initialiser or "" for one in item.variables))
         for function in self.module.functions:
             for instruction in function.instructions():
-                if instruction.opcode == "call":
-                    continue
-                named = functions.intersection(_SYMBOL.findall(instruction.arguments))
-                if named:
-                    raise PtxError(
-                        instruction.line,
-                        instruction.raw,
-                        f"the address of {min(named)}, which contains marks, is taken",
-                        "move the marks to the caller, or make the call direct",
-                        function.name,
-                    )
+                if instruction.opcode != "call":
+                    _refuse_address(functions, instruction, instruction.arguments, function.name)
+
+
+def _refuse_address(functions: set[str], node: Node, text: str, where: str = "") -> None:
+    """Raise an error if `text` of a node names one of `functions`."""
+    named = functions.intersection(_SYMBOL.findall(text))
+    if named:
+        problem = f"the address of {min(named)}, which contains marks, is taken"
+        raise PtxError(node.line, node.raw, problem, "move the marks to the caller, or make the call direct", where)
 
 
 def _is_exit(position: NodePosition) -> bool:
