@@ -25,7 +25,7 @@ from warplens.trace.rank_folder import claim_rank
 
 _LAST = -1000
 """The exit priority of the profile's end in a child of multiprocessing, which ends without atexit: after all others."""
-_LONGEST_WRITE_S = 5.0
+_LONGEST_WRITE_S = 60.0
 _running: list[Profile] = []
 
 
@@ -76,7 +76,7 @@ def _own() -> list[Profile]:
 
 
 def _write_before_exit(original: Callable[..., None], *arguments: Any, **named: Any) -> None:
-    """A program that ends at once may do so because it cannot end otherwise, so it is not kept from it for long."""
+    """A program that ends at once may do so because it cannot end otherwise: keep it from that for a minute at most."""
     if _own():
         writer = BackgroundThread(leaving, "warplens-last-part")
         with suppress(Exception):  # such as that no thread can be started any more
