@@ -91,12 +91,14 @@ if __name__ == "__main__":
             def run(self, rank):
                 train(rank, size, given)
         workers = [Worker.remote() for _ in range(size)]
-        failed = 0
-        for one in [worker.run.remote(rank) for rank, worker in enumerate(workers)]:
-            try:
-                ray.get(one, timeout=15 if failed else 300)
-            except Exception as error:
-                failed = 3
+        failed, waiting = 0, [worker.run.remote(rank) for rank, worker in enumerate(workers)]
+        while waiting and not (failed and given.end == "kill"):
+            ended_now, waiting = ray.wait(waiting, timeout=300)
+            for one in ended_now:
+                try:
+                    ray.get(one)
+                except Exception:
+                    failed = 3
         ray.shutdown()
         sys.exit(failed)
     else:

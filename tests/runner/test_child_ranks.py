@@ -41,6 +41,7 @@ def rank(number, size, end, name):
     together(name, number, size)
     if end == "destroy":
         dist.destroy_process_group()
+    if end in ("destroy", "leave"):
         os._exit(4)
     if end == "raise":
         raise RuntimeError("boom")
@@ -111,10 +112,14 @@ def test_each_process_that_joins_is_recorded_once(method: str, folder: Path) -> 
 
 
 def test_a_rank_that_a_signal_ends_leaves_its_part_and_dies_by_it(folder: Path) -> None:
-    done = run(folder, "--json", "program.py", "fork", "destroy", "wait", code=15)
-    assert "[4, -15]" in done.stderr, "as without warplens"
+    done = run(folder, "--json", "program.py", "fork", "leave", "wait", "destroy", code=15)
+    assert "[4, -15, 4]" in done.stderr, "as without warplens"
     ranks = json.loads(done.stdout)["ranks"]
-    assert [(one["rank"], one["launches"], one["ended"]) for one in ranks] == [(0, 5, False), (1, 5, False)]
+    assert [(one["rank"], one["launches"], one["ended"]) for one in ranks] == [
+        (0, 5, False),
+        (1, 5, False),
+        (2, 5, False),
+    ]
     again = run(folder, "program.py", "fork", "0", code=1)
     assert "already exists" in again.stderr
     run(folder, "--force", "--ranks", "0", "program.py", "fork", "0", "0", code=0)

@@ -171,7 +171,7 @@ class HangWatch:
             time.sleep(_PIECE_S)
             before &= {one for one, _ in self._unfinished()}
         hung = [(one, waited) for one, waited in self._unfinished() if one in before]
-        if not hung and not self._closed:
+        if not hung and not self._closed and self.before_death is None:
             self._write_progress()
         if not hung or self._closed:
             return

@@ -6,21 +6,26 @@ import atexit
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 
 from warplens.errors import WarplensError
+from warplens.frontends.wrap import wrap
 from warplens.profiling.job_ranks import JobRank, wants_rank
 from warplens.profiling.profile import Profile
 from warplens.runner.profile_request import ProfileRequest
 from warplens.runner.program import join_threads
 from warplens.session import stack
 from warplens.text import printable
+from warplens.threads import BackgroundThread
 from warplens.trace.rank_folder import claim_rank
 
 _LAST = -1000
 """The exit priority of the profile's end in a child of multiprocessing, which ends without atexit: after all others."""
+_LONGEST_WRITE_S = 60.0
 _running: list[Profile] = []
 
 
@@ -45,6 +50,7 @@ def _begin(request: ProfileRequest, job: JobRank) -> None:
     profile.__enter__()
     _running[:] = [profile]
     Finalize(None, finish, (claim, os.getpid()), exitpriority=_LAST)
+    wrap(os, "_exit", _write_before_exit)
     # Writing the part takes threads, which Python no longer starts when it gets to atexit.
     at_exit = getattr(threading, "_register_atexit", atexit.register)
     at_exit(_finish_after_threads, claim, os.getpid())
@@ -60,14 +66,29 @@ def _concerns(request: ProfileRequest, job: JobRank) -> bool:
 
 def leaving() -> None:
     """Write what there is: a process whose job is over may be ended in any way."""
-    for profile in _running:
-        if profile.process == os.getpid():
-            profile.write_part()
+    for profile in _own():
+        profile.write_part()
+
+
+def _own() -> list[Profile]:
+    """The profile of this process, not that of one that forked it."""
+    return [profile for profile in _running if profile.process == os.getpid()]
+
+
+def _write_before_exit(original: Callable[..., None], *arguments: Any, **named: Any) -> None:
+    """A program that ends at once may do so because it cannot end otherwise: keep it from that for a minute at most."""
+    if _own():
+        writer = BackgroundThread(leaving, "warplens-last-part")
+        with suppress(Exception):  # such as that no thread can be started any more
+            writer.start()
+            writer.join(_LONGEST_WRITE_S)
+    original(*arguments, **named)
 
 
 def _finish_after_threads(claim: Path, process: int) -> None:
-    join_threads()
-    finish(claim, process)
+    if os.getpid() == process:  # not of a child that it forked
+        join_threads()
+        finish(claim, process)
 
 
 def finish(claim: Path, process: int) -> None:

@@ -39,7 +39,8 @@ def remove_ranks(folder: Path) -> None:
     """Remove the parts of an earlier run, and the folder if it held nothing else."""
     for rank in ranks_in(folder):
         part = rank_part(folder, rank)
-        for file in (part, part.with_name(_CLAIM)):
+        # A rank that was killed while it wrote a part leaves a hidden file of it.
+        for file in (part, part.with_name(_CLAIM), *part.parent.glob(f".{part.name}.*")):
             file.unlink(missing_ok=True)
         with suppress(OSError):  # the user may keep files there
             part.parent.rmdir()

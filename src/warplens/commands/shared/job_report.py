@@ -24,7 +24,7 @@ from warplens.wording import number_ranges, plural
 
 
 @dataclass(frozen=True)
-class RankSummary:
+class RankPartSummary:
     """What one rank left in the folder of its job; `spans` is 0 if it wrote nothing."""
 
     rank: int
@@ -46,7 +46,7 @@ _COLUMNS = [
 ]
 
 
-def summaries(folder: Path) -> list[RankSummary]:
+def summaries(folder: Path) -> list[RankPartSummary]:
     """A summary of each rank that joined the job."""
     try:
         parts = {part.path: part for part in Dataset.open(folder).parts} if folder.is_dir() else {}
@@ -55,17 +55,17 @@ def summaries(folder: Path) -> list[RankSummary]:
     return [_summary(rank, parts.get(rank_part(folder, rank))) for rank in ranks_in(folder)]
 
 
-def _summary(rank: int, part: PartEntry | None) -> RankSummary:
+def _summary(rank: int, part: PartEntry | None) -> RankPartSummary:
     if part is None:
-        return RankSummary(rank)
+        return RankPartSummary(rank)
     notes = part.meta.rank_notes.get(str(rank))
     known = RankNotes() if notes is None else RankNotes.from_json(notes)
     launches = part.meta.launches
     kernels = len({one.kernel for one in launches})
-    return RankSummary(rank, str(part.path), kernels, len(launches), part.rows, len(known.calls), known.ended)
+    return RankPartSummary(rank, str(part.path), kernels, len(launches), part.rows, len(known.calls), known.ended)
 
 
-def describe_job(folder: Path, found: list[RankSummary]) -> None:
+def describe_job(folder: Path, found: list[RankPartSummary]) -> None:
     """Print the ranks that a program started by itself, on stderr."""
     console = stderr()
     wrote = [one for one in found if one.spans]
@@ -105,7 +105,7 @@ def is_speaker(profile: Profile, ranks: str | None) -> bool:
     return profile.rank == next(wanted, profile.rank)
 
 
-def rank_documents(found: list[RankSummary]) -> list[dict[str, Any]]:
+def rank_documents(found: list[RankPartSummary]) -> list[dict[str, Any]]:
     """The summaries as JSON."""
     return [asdict(one) | {"file": one.file or None} for one in found]
 

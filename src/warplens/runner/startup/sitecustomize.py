@@ -40,7 +40,7 @@ class _WaitForTorch(MetaPathFinder):
         return importlib.util.find_spec(name)  # with what looks on now
 
 
-_run_the_one_behind(os.path.dirname(os.path.abspath(__file__)))
 _version, _, _ = os.environ.get(_REQUEST, "").partition(":")
 if _version == f"{sys.version_info[0]}.{sys.version_info[1]}" and os.environ.get("WARPLENS", "") != "0":
     sys.meta_path.insert(0, _WaitForTorch())
+_run_the_one_behind(os.path.dirname(os.path.abspath(__file__)))
