@@ -66,8 +66,9 @@ double nanoseconds_in_thread(long calls, void *function) {
 """
 
 
-def measure() -> dict[str, Any]:
-    """Nanoseconds per launch from C++, and of the CuTe DSL where it is installed."""
+def measure(*parts: str) -> dict[str, Any]:
+    """Nanoseconds per launch from C++ ("cpp") and of the CuTe DSL ("cute"), where it is installed."""
+    parts = parts or ("cpp", *(["cute"] if find_spec("cutlass") else []))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "caller.c").write_text(_CALLER)
         idle = Path(__file__).with_name("idle_libcuda.c")
@@ -87,7 +88,7 @@ def measure() -> dict[str, Any]:
             subprocess.run(command, check=True)
         environment = {**os.environ, "LD_LIBRARY_PATH": folder, "CUTE_DSL_LIBS": f"{folder}/libcuda.so.1"}
         found: dict[str, Any] = {}
-        for part in ("cpp", *(["cute"] if find_spec("cutlass") else [])):
+        for part in parts:
             command = [sys.executable, "-m", "benchmarks.lib.hook_cost", part, f"{folder}/caller.so"]
             done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
             found |= json.loads(done.stdout)
