@@ -21,7 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-CALLS, RECORDED_CALLS, ROUNDS = 1_000_000, 2_000, 7
+CALLS = int(os.environ.get("WARPLENS_BENCH_CALLS", 1_000_000))
+RECORDED_CALLS, ROUNDS = min(CALLS, 2_000), 7
 GRID, THREADS = 8, 128
 _CALLER = """
 #include <dlfcn.h>
