@@ -61,6 +61,10 @@ def test_a_front_end_that_asks_each_time_gets_what_is_at_hand(gpu: Counting) -> 
     assert engine.in_use == in_use, "nothing was lent besides, and nothing given back"
     assert len({one.address for one in launches}) == 1 + MOST_READY
     assert [one for one, _ in scene.run.launches_so_far()] == launches
+    scene.lend()
+    scene.variant.most_written = 1000
+    scene.lend()
+    assert engine.in_use > 2 * in_use, "a launch wrote more than those before: the next ones may need more"
     gpu.current = 2
     assert scene.lend().engine is not engine
     scene.buffers.release()
