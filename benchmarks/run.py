@@ -24,6 +24,7 @@ import warplens as wl
 from benchmarks import host_launch, weaving_growth
 from benchmarks.analyses import seconds_per_analysis
 from benchmarks.growth import growth
+from benchmarks.lib import hook_cost
 from benchmarks.lib.peers import peers
 from tests.support.synthetic_capture import make_capture
 from warplens import native
@@ -121,6 +122,7 @@ def main() -> None:
             "import_s": import_time(),
             "analyses_s": seconds_per_analysis(spans),
             "host_launch": host_launch.measure(),
+            "hook_cost": hook_cost.measure(),
             "weaving_growth": weaving_growth.growth(
                 [max(100, int(size * options.scale)) for size in weaving_growth.SIZES]
             ),

@@ -21,7 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-CALLS, RECORDED_CALLS, ROUNDS = 1_000_000, 2_000, 7
+CALLS = int(os.environ.get("WARPLENS_BENCH_CALLS", 1_000_000))
+RECORDED_CALLS, ROUNDS = min(CALLS, 2_000), 7
 GRID, THREADS = 8, 128
 _CALLER = """
 #include <dlfcn.h>
@@ -66,8 +67,9 @@ double nanoseconds_in_thread(long calls, void *function) {
 """
 
 
-def measure() -> dict[str, Any]:
-    """Nanoseconds per launch from C++, and of the CuTe DSL where it is installed."""
+def measure(*parts: str) -> dict[str, Any]:
+    """Nanoseconds per launch from C++ ("cpp") and of the CuTe DSL ("cute"), where it is installed."""
+    parts = parts or ("cpp", *(["cute"] if find_spec("cutlass") else []))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "caller.c").write_text(_CALLER)
         idle = Path(__file__).with_name("idle_libcuda.c")
@@ -87,7 +89,7 @@ def measure() -> dict[str, Any]:
             subprocess.run(command, check=True)
         environment = {**os.environ, "LD_LIBRARY_PATH": folder, "CUTE_DSL_LIBS": f"{folder}/libcuda.so.1"}
         found: dict[str, Any] = {}
-        for part in ("cpp", *(["cute"] if find_spec("cutlass") else [])):
+        for part in parts:
             command = [sys.executable, "-m", "benchmarks.lib.hook_cost", part, f"{folder}/caller.so"]
             done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
             found |= json.loads(done.stdout)

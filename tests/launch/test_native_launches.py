@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.launch.test_ready import GRID, KERNEL, Counting
+from tests.support.counting_device import GRID, KERNEL, Counting
 from warplens.driver import libcuda
 from warplens.driver.call_hooks import CallHooks, hook_library
 from warplens.driver.kernel_arguments import Shape

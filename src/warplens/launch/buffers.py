@@ -75,6 +75,11 @@ class Buffers:
         if variant.most_written is None and variant.recorded > 1 and self._options.records_per_warp is None:
             engine.collector.land_finished()  # an earlier launch says how much room this one needs
         known = (grid, variant.most_written)
+        if place is None and variant.ready is not None and variant.room is not None and variant.room[0] == known:
+            launch = variant.ready.next(kernel, grid, stream, engine.context)
+            if launch is not None:
+                self._run.add(launch)
+                return launch
         if variant.room is None:
             self._lent_to.append(variant)
         if variant.room is None or variant.room[0] != known:

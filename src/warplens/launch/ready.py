@@ -89,6 +89,16 @@ class ReadyLaunches:
         self._launches.append(launch)
         return None
 
+    def next(self, kernel: WovenKernel, grid: Dim3, stream: int, context: int) -> WovenLaunch | None:
+        """A launch to make on `stream`, which is counted already; None where there is none of this kernel, grid and
+        context."""
+        if not self.is_of(kernel, grid) or context != self._context:
+            return None
+        for launch in _popped(self._launches):
+            launch.stream = stream
+            return launch
+        return None
+
     def give_back(self) -> None:
         """Give the memory of what was never launched back."""
         self.unshelve()

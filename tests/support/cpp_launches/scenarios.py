@@ -178,8 +178,10 @@ def steady(machine: Machine) -> dict[str, Any]:
         hooks, _ = hook_file.call_hooks()
         assert hooks is not None
         hooks.set_patience(30000, 60000)
-        before = hooks.find
-        hooks.find = lambda handle: asked.append(handle) or before(handle)
+        session = active()
+        assert session is not None
+        launch = session.launch
+        session.launch = lambda *given: asked.append(given) or launch(*given)
         machine.load()
         for number in range(40):
             machine.launch("ex" if number % 2 else "plain", thread=thread, stream=7 + number % 3)

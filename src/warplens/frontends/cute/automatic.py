@@ -49,7 +49,7 @@ class _Program:
     host: Host | Unavailable | None
 
 
-class _Call(threading.local):
+class _RunningCall(threading.local):
     """The call of a compiled function that a thread is in: its PTX, and what went wrong."""
 
     text: str | None = None
@@ -66,7 +66,7 @@ class Cute:
         self._programs: WeakKeyDictionary[Any, _Program] = WeakKeyDictionary()
         self._latest: tuple[Callable[[], Any], _Program] = (lambda: None, _Program((), None, None))
         """The module of the last call, by a weak reference, and its program."""
-        self._call = _Call()
+        self._call = _RunningCall()
         self._answer = LAUNCH(self._launch)
         self._launch_address = 0
         """What host code launches by; 0 before there is any."""
@@ -89,13 +89,12 @@ class Cute:
         self._programs.clear()
         self._latest = lambda: None, self._latest[1]
         self.launches.session.buffers.open_shelves(for_launches=False)
-        hooks, _ = hook_library()
-        if hooks is not None and self._launch_address:
+        hooks = hook_library()[0] if self._launch_address else None
+        if hooks is not None:
             hooks.answer_configs(None, None, 0)
-        for number, (kernel, variant) in self._closed.items():
-            assert hooks is not None
-            variant.launches += hooks.count(number)
-            hooks.reopen_function(kernel)
+            for number, (kernel, variant) in self._closed.items():
+                variant.launches += hooks.count(number)
+                hooks.reopen_function(kernel)
         self._closed.clear()
         self._keeper.close()
 
