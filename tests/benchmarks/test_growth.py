@@ -4,34 +4,54 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import growth_of_verbs
 from benchmarks.lib import grown_shapes
 from tests.support.small_launches import small_launches
-from warplens.analyse import statistics
+from warplens.analyse import statistics, waits
 from warplens.analyse.findings import findings
 from warplens.analyse.hypotheses import unmarked_time
+from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.producers import Matches
 from warplens.decode import decode
 from warplens.trace.model import Trace
 
 
+def _find(trace: Trace) -> None:
+    assert unmarked_time.CAUSE in {one.kind for one in findings(trace).supported}
+
+
 def test_memory_of_findings_grows_with_the_regions_and_no_faster() -> None:
-    few, many = (_peak(decode(small_launches(1, blocks=2, spans=spans))) for spans in (500, 4000))
+    few, many = (_peak(_find, _trace(regions)) for regions in (500, 4000))
     assert many / few < 20, "8 times the regions; with a table of all pairs of regions it would be 64 times"
 
 
-def _peak(trace: Trace) -> int:
+def test_what_regions_wait_for_takes_no_table_of_all_pairs_of_regions() -> None:
+    trace = _trace(3000)
+    lives, rows = Lifetimes.of(trace), np.arange(40)
+    every, found = np.ones(len(lives), bool), Matches(rows, np.full(40, -1), *3 * [np.zeros(40, bool)])
+    assert waits._regions(lives, every, found, 1.0)  # also computes what every analysis shares
+    assert _peak(lambda _: waits._regions(lives, every, found, 1.0), trace) < 8 * 3000**2 / 4
+
+
+def _peak(work: Callable[[Trace], object], trace: Trace) -> int:
     tracemalloc.start()
     try:
-        assert unmarked_time.CAUSE in {one.kind for one in findings(trace).supported}
+        work(trace)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def _trace(regions: int) -> Trace:
+    return decode(small_launches(1, blocks=2, spans=regions))
 
 
 def test_regions_with_few_spans_are_not_handed_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
