@@ -257,7 +257,7 @@ class TraceSide:
         lives, known = self._lives, self.rows(kernel)
         cluster, clusters = clusters_of(lives, kernel)
         durations, tracks = pass_over(self._trace, RegionDurations), lives.tracks_of(kernel)
-        parts = {name: list(durations.parts(code, tracks)) for code, name in enumerate(lives.regions)}
+        parts = {name: list(durations.parts(lives.region_codes[name], tracks)) for name in known}
         return {name: Sample(known[name], found, cluster, clusters) for name, found in parts.items() if found}
 
 

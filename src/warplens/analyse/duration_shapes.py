@@ -185,9 +185,8 @@ def _valley(count: Int, cut: int) -> bool:
 def _drift(lives: Lifetimes, rows: Int, durations: Int) -> float:
     """The relative change from the first to the last tenth of the launches; 0 where the trend is within the scatter."""
     launch = lives.launch[lives.of_row[rows]]
-    begin = np.array([each.begin_ns for each in lives.launches])[launch]
-    launch_ns = np.array([each.duration_ns for each in lives.launches])[launch]
-    step = np.clip((lives.trace.numpy("start_ns")[rows] - begin) * _STEPS // launch_ns, 0, _STEPS - 1)
+    begin = lives.trace.numpy("start_ns")[rows] - lives.launch_begin[launch]
+    step = np.clip(begin * _STEPS // lives.launch_ns[launch], 0, _STEPS - 1)
     count = np.bincount(step, minlength=_STEPS)
     if count.min() < 20:
         return 0.0

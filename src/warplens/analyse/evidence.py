@@ -137,18 +137,15 @@ class Evidence(VariantVerdicts):
         rows = rows[lives.is_span[rows] & (lives.parent[rows] < 0)]
         same = lives.of_row[rows[1:]] == lives.of_row[rows[:-1]]
         code = lives.region[rows].astype(np.int64)
-        pairs = np.bincount((code[:-1] * many + code[1:])[same], minlength=many * many).reshape(many, many)
+        pairs, counts = np.unique((code[:-1] * many + code[1:])[same], return_counts=True)
         count = np.maximum(np.bincount(code, minlength=many), 1)
-        return {
-            lives.regions[first]: {
-                lives.regions[second]: self.warps.regions.get(lives.regions[second], 0.0)
-                * pairs[first, second]
-                / count[second]
-                for second in np.flatnonzero(pairs[first]).tolist()
-                if second != first
-            }
-            for first in np.flatnonzero(pairs.sum(axis=1)).tolist()
-        }
+        found: dict[str, dict[str, float]] = {}
+        for pair, often in zip(pairs.tolist(), counts.tolist(), strict=True):
+            first, second = (lives.regions[at] for at in divmod(pair, many))
+            follows = found.setdefault(first, {})
+            if second != first:
+                follows[second] = float(self.warps.regions.get(second, 0.0) * often / count[pair % many])
+        return found
 
     def share_with_users(self, region: str) -> float:
         """The share of warp time of a region and of those that directly follow it and load nothing themselves: a warp

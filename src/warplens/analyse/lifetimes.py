@@ -88,6 +88,8 @@ class Lifetimes:
         tracks = trace.runs("track")
         self.first, self.counts = tracks.starts, tracks.counts
         self._per_track: dict[str, Int] = {}
+        self._purposes: dict[str | None, list[Purpose]] = {}
+        self._tracks_of: tuple[str, Mask] = "", np.zeros(0, bool)
 
     @classmethod
     def of(cls, trace: Trace) -> Lifetimes:
@@ -107,6 +109,11 @@ class Lifetimes:
     @cached_property
     def regions(self) -> list[str]:
         return self.trace.regions
+
+    @cached_property
+    def region_codes(self) -> dict[str, int]:
+        """The place of each region in `regions`."""
+        return {name: code for code, name in enumerate(self.regions)}
 
     @cached_property
     def start(self) -> Int:
@@ -132,7 +139,9 @@ class Lifetimes:
 
     def purposes(self, waits: str | None = None) -> list[Purpose]:
         """The purpose of each region, from its name and, where the trace has it, its code."""
-        return purposes(self.regions, waits, merged_code(self.trace))
+        if waits not in self._purposes:
+            self._purposes[waits] = purposes(self.regions, waits, merged_code(self.trace))
+        return self._purposes[waits]
 
     @cached_property
     def of_row(self) -> npt.NDArray[np.int32]:
@@ -233,6 +242,16 @@ class Lifetimes:
     def launches(self) -> tuple[LaunchLifetime, ...]:
         """Every launch, in the order of rank and number."""
         return self._launches[0]
+
+    @cached_property
+    def launch_begin(self) -> Int:
+        """When each launch began, in ns."""
+        return np.array([each.begin_ns for each in self.launches], np.int64)
+
+    @cached_property
+    def launch_ns(self) -> Int:
+        """The duration of each launch."""
+        return np.array([each.duration_ns for each in self.launches], np.int64)
 
     @cached_property
     def kernels(self) -> dict[str, Int]:
@@ -399,7 +418,13 @@ class Lifetimes:
         return np.concatenate(found)
 
     def tracks_of(self, name: str) -> Mask:
-        return np.asarray(np.isin(self.launch, self.launches_of(name)))
+        """Whether each track is of a variant or kernel. The last answer is kept: variants are judged one by one."""
+        if self._tracks_of[0] != name or len(self._tracks_of[1]) != len(self):
+            chosen = np.zeros(len(self.launches), bool)
+            chosen[self.launches_of(name)] = True
+            self._tracks_of = name, chosen[self.launch]
+            self._tracks_of[1].flags.writeable = False
+        return self._tracks_of[1]
 
 
 def _known_blocks(info: LaunchInfo | None, recorded: int) -> int:

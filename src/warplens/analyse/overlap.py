@@ -87,7 +87,8 @@ class _Axis:
 def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Overlap:
     cells = lives.cells
     busy = cells.by_region(cells.exclusive, lives.tracks_of(kernel), len(lives.regions))
-    shown = [int(code) for code in np.argsort(-busy, kind="stable") if busy[code] > 0]
+    order = np.argsort(-busy, kind="stable")
+    shown = order[busy[order] > 0].tolist()
     groups = [[code] for code in shown[: MAX_SETS - 3]]
     rest = shown[MAX_SETS - 3 :]
     # The remaining regions are grouped by purpose, so that exposed time stays exact for any number of regions.

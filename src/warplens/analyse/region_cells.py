@@ -6,7 +6,7 @@ It is made in one pass over blocks of whole tracks, so that no other array than 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -168,5 +168,7 @@ def _add(block: _TrackBlock, detached: Mask, regions: int) -> list[Any]:
     return [*cells, *extents]
 
 
-def region_mask(regions: Sequence[str], names: Sequence[str]) -> Mask:
-    return np.array([name in names for name in regions], bool)
+def region_mask(regions: Sequence[str], names: Iterable[str]) -> Mask:
+    """Which regions have one of these names."""
+    wanted = frozenset(names)
+    return np.array([name in wanted for name in regions], bool)

@@ -59,15 +59,13 @@ def sm_clock(trace: Trace) -> PerKernel[SmClock]:
     names = {kernel: at for at, kernel in enumerate(lives.variants)}
     size = len(names) * _STEPS
     cycles, time = np.zeros((len(names), _STEPS)), np.zeros((len(names), _STEPS))
-    launch_begin = np.array([each.begin_ns for each in lives.launches], np.int64)
-    launch_ns = np.array([each.duration_ns for each in lives.launches], np.int64)
     of_launch = np.array([names[each.variant] for each in lives.launches], np.int64)
     for first, last, (start, ns) in trace.blocks("start_ns", "dur_ns"):
         rows = slice(first, last)
         top = np.flatnonzero(lives.measured[rows] & (lives.parent[rows] < 0) & (ns >= _MIN_SPAN_NS))
         launch = lives.launch[np.searchsorted(lives.first, first + top, side="right") - 1]
         middle = start[top] + ns[top] // 2
-        step = np.clip((middle - launch_begin[launch]) * _STEPS // launch_ns[launch], 0, _STEPS - 1)
+        step = np.clip((middle - lives.launch_begin[launch]) * _STEPS // lives.launch_ns[launch], 0, _STEPS - 1)
         key = of_launch[launch] * _STEPS + step
         cycles.reshape(-1)[:] += np.bincount(key, weights=lives.duration[rows][top], minlength=size)
         time.reshape(-1)[:] += np.bincount(key, weights=ns[top], minlength=size)

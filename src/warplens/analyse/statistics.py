@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -344,9 +344,9 @@ def _of_many(trace: Trace, key: Int, measured: npt.NDArray[np.bool_]) -> dict[in
     return dict(zip(keys.tolist(), _in_threads(measures, range(len(keys)), len(at)), strict=True))
 
 
-def _in_threads(work: Callable[[Any], Any], items: Iterable[Any], rows: int) -> Iterable[Any]:
-    """Map in several threads where there are many rows; to start threads takes longer than to sum a few."""
-    threads = min(os.cpu_count() or 1, 8, rows >> 15)
+def _in_threads(work: Callable[[Any], Any], items: Collection[Any], rows: int) -> Iterable[Any]:
+    """Map in several threads where each item has many rows; to hand one to a thread takes longer than to sum a few."""
+    threads = min(os.cpu_count() or 1, 8, rows // max(len(items), 1) >> 12)
     if threads < 2:
         return list(map(work, items))
     with ThreadPoolExecutor(threads) as pool:

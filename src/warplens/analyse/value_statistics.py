@@ -81,4 +81,5 @@ def value_statistics(trace: Trace) -> Sequence[ValueStatistics]:
                     max=float(known.max()),
                 )
             )
-    return tuple(sorted(out, key=lambda one: (labels.index(one.kernel), -one.count)))
+    place = {label: at for at, label in enumerate(labels)}
+    return tuple(sorted(out, key=lambda one: (place[one.kernel], -one.count)))

@@ -72,22 +72,24 @@ def _regions(lives: Lifetimes, mine: Mask, found: Matches, warp_cycles: float) -
     wait, producer, by_key = found.wait[here], found.producer[here], found.by_key[here]
     many = len(lives.regions)
     target = np.where(producer >= 0, lives.region[np.maximum(producer, 0)], many).astype(np.int64)
-    time = np.bincount(
-        lives.region[wait] * (many + 1) + target, weights=lives.exclusive[wait], minlength=many * (many + 1)
-    )
-    time = time.reshape(many, many + 1)
+    # Only pairs that occur: a table of all pairs of regions would be larger than the trace.
+    pairs, which = np.unique(lives.region[wait] * (many + 1) + target, return_inverse=True)
+    time = np.bincount(which, weights=lives.exclusive[wait])
+    waiting, awaited = np.divmod(pairs, many + 1)
+    totals = np.bincount(waiting, weights=time, minlength=many)
     keyed = np.bincount(lives.region[wait], weights=by_key, minlength=many)
     matched = np.bincount(lives.region[wait], weights=producer >= 0, minlength=many)
     out = []
-    for code in np.argsort(-time.sum(axis=1), kind="stable").tolist():
-        total = float(time[code].sum())
+    for code in np.argsort(-totals, kind="stable").tolist():
+        total = float(totals[code])
         if total <= 0:
             break
-        ordered = np.argsort(-time[code], kind="stable").tolist()
+        own = slice(*np.searchsorted(waiting, (code, code + 1)))
+        ordered = np.argsort(-time[own], kind="stable")
         shares = {
-            lives.regions[at] if at < many else UNMARKED: float(time[code][at] / total)
-            for at in ordered
-            if time[code][at]
+            lives.regions[at] if at < many else UNMARKED: float(cycles / total)
+            for at, cycles in zip(awaited[own][ordered].tolist(), time[own][ordered].tolist(), strict=True)
+            if cycles
         }
         ratio = float(keyed[code] / matched[code]) if matched[code] else 0.0
         out.append(RegionWait(lives.regions[code], total / warp_cycles, shares, ratio))

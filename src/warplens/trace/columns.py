@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +100,7 @@ class TraceFile:
         self.stamp = self._now()
         self.metadata, self._sums = checksums.verified(checksums.read_footer(self._file)[1])
         self._parquet: pq.ParquetFile | None = None
+        self._lock = threading.Lock()
 
     @property
     def checked(self) -> bool:
@@ -109,16 +111,18 @@ class TraceFile:
         """Read some columns whose bytes have their checksums, of some row groups or of all."""
         if self._now() != self.stamp:
             raise CaptureError(self.path, "file", "was changed after it was loaded", "load it again")
-        for name in names:
-            if self._sums is not None:
-                self._sums.check(self._file, name, groups)
-        if self._parquet is None:
-            # Where whole chunks have checksums, those of their pages add nothing.
-            unchecked = self._sums is None
-            self._parquet = pq.ParquetFile(self._file, metadata=self.metadata, page_checksum_verification=unchecked)
-        if groups is not None:
-            return self._parquet.read_row_groups(list(groups), list(names))
-        return self._parquet.read(list(names))
+        # A reader of Arrow serves one thread at a time, and parts of one trace share it; so does the file's position.
+        with self._lock:
+            for name in names:
+                if self._sums is not None:
+                    self._sums.check(self._file, name, groups)
+            if self._parquet is None:
+                # Where whole chunks have checksums, those of their pages add nothing.
+                unchecked = self._sums is None
+                self._parquet = pq.ParquetFile(self._file, metadata=self.metadata, page_checksum_verification=unchecked)
+            if groups is not None:
+                return self._parquet.read_row_groups(list(groups), list(names))
+            return self._parquet.read(list(names))
 
     def _now(self) -> tuple[int, int]:
         found = os.fstat(self._file.fileno())

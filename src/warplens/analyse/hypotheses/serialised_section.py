@@ -57,7 +57,7 @@ def exclusive_section(e: Evidence) -> Section | None:
     of_blocks /= max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0)
     found = []
     for name in e.warps.regions:
-        code = lives.regions.index(name)
+        code = lives.region_codes[name]
         fits = [_LEAST_SHARE <= shares[code] <= _MOST_SHARE for shares in (of_kernel, of_blocks)]
         if e.kinds[name] is Purpose.WAIT or name == LIFE or not any(fits):
             continue

@@ -45,14 +45,16 @@ def unmarked_places(e: Evidence, idle: float = 0.0) -> list[UnmarkedPlace]:
     same = track[1:] == track[:-1]
     gap = np.maximum(lives.start[rows[1:]] - lives.end[rows[:-1]], 0)[same]
     key = (lives.region[rows[:-1]].astype(np.int64) * many + lives.region[rows[1:]])[same]
-    total, count = np.bincount(key, weights=gap, minlength=1), np.bincount(key, minlength=1)
+    pairs, pair = np.unique(key, return_inverse=True)
+    total, count = np.bincount(pair, weights=gap), np.bincount(pair)
     infos = e.infos
     lived = float((lives.finish - lives.begin)[tracks].sum())
     busy = max(float(sum(info.busy_cycles for info in infos)), lived, 1.0)
+    longest = [at for at in np.argsort(-total, kind="stable")[: _MOST_PLACES + 1].tolist() if total[at]]
+    between = [[lives.regions[code] for code in divmod(int(pairs[at]), many)] for at in longest]
     found = [
-        UnmarkedPlace(lives.regions[at // many], lives.regions[at % many], float(total[at] / busy), int(count[at]))
-        for at in np.argsort(-total, kind="stable")[: _MOST_PLACES + 1].tolist()
-        if total[at]
+        UnmarkedPlace(after, before, float(total[at] / busy), int(count[at]))
+        for at, (after, before) in zip(longest, between, strict=True)
     ]
     found.append(UnmarkedPlace("", "", 1 - lived / busy - idle))
     return sorted(found, key=lambda place: -place.share)
