@@ -290,6 +290,11 @@ class Evidence(VariantVerdicts):
         return self._share_of_peak(own, block=True) or 0.0
 
     @property
+    def memory_busy(self) -> bool:
+        """Whether the kernel surely moves so much that the memory's throughput is the limit."""
+        return self.memory_at_least >= NEAR_ROOF
+
+    @property
     def _bytes_unknown(self) -> bool:
         return any(one.unknown_bytes or one.repeats for one in self.code.values())
 

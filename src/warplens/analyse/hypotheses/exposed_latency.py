@@ -23,8 +23,8 @@ _MANY_WARPS = 12
 _LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
 _NEARLY = 0.5
-BUSY, _IDLE = 0.6, 0.5
-"""Shares of the memory's peak: from the first on throughput is the limit, below the second latency is."""
+_IDLE = 0.5
+"""Of the memory's peak: below this share, latency is the limit."""
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
 _IMPOSSIBLE = 1.05
@@ -151,7 +151,7 @@ def _without_marks(e: Evidence) -> Finding:
 def _is_busy(e: Evidence, seen: Exposure) -> bool:
     """Whether the memory is busy with what the code requests. More than it can move comes from a cache; then only what
     is in flight says whether latency is the limit."""
-    if e.memory_at_least < BUSY:
+    if not e.memory_busy:
         return False
     few = seen.in_flight is not None and seen.in_flight < _FEW * seen.needed
     return e.memory_at_least <= _IMPOSSIBLE or not few

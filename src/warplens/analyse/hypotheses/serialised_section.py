@@ -142,6 +142,11 @@ def _waits_for_turn(e: Evidence, region: str) -> bool:
     return region in e.code and e.code[region].polls > 0
 
 
+def _waits_for_copies(e: Evidence, region: str) -> bool:
+    """Whether the code says that a wait ends when data has arrived, and the memory is busy: no warp holds it up."""
+    return e.memory_busy and region in e.code and e.wait_class(region) is WaitClass.DATA
+
+
 def _judge(e: Evidence) -> Finding:
     work = e.warps
     wait = next(iter(e.waiting), "")
@@ -150,7 +155,8 @@ def _judge(e: Evidence) -> Finding:
         "working_warps": work.working,
         "waiting": work.waiting,
     }
-    if work.waiting > 0.5 and work.working < min(_MOST_WORKING * work.resident, 0.5 * work.sms):
+    few = work.waiting > 0.5 and work.working < min(_MOST_WORKING * work.resident, 0.5 * work.sms)
+    if few and not _waits_for_copies(e, wait):
         saved = max(work.waiting, _without_waits(e))
         return e.supported(
             CAUSE,
