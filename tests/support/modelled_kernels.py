@@ -121,7 +121,8 @@ def too_few_blocks(rng: random.Random, device: Device) -> Planted:
     rounds, parts = rng.randint(16, 32), 8
     args = (4, 16, 1.0, rng.randint(200, 500), 8)
     return Planted("too few blocks", _rows(rng, device, *args, 1, names, False, blocks, rounds),
-                   _rows(rng, device, *args, 8, names, False, blocks * parts, rounds // parts))  # fmt: skip
+                   _rows(rng, device, *args, 8, names, False, blocks * parts, rounds // parts),
+                   remains=("last wave",))  # fmt: skip
 
 
 def last_wave(rng: random.Random, device: Device) -> Planted:
@@ -139,7 +140,7 @@ def last_wave(rng: random.Random, device: Device) -> Planted:
         code = {names[0]: loading(1, 16), names[1]: {"instructions": work}}
         return Modelled(program, parts * blocks, 8, slots, code)
 
-    return Planted("last wave", made(1), made(8))
+    return Planted("last wave", made(1), made(8), remains=("block turnover",))
 
 
 def block_imbalance(rng: random.Random, device: Device) -> Planted:

@@ -27,6 +27,8 @@ _IDLE = 0.5
 """Of the memory's peak: below this share, latency is the limit."""
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
+_PER_ISSUE = 3
+"""Cycles of a scheduler that an instruction takes, with what it waits for of others, where much is issued."""
 _IMPOSSIBLE = 1.05
 """More than this share of the listed peak is not moved by the memory."""
 _MOSTLY = 0.5
@@ -64,11 +66,7 @@ def exposure(e: Evidence) -> Exposure:
     portion = waits / max(e.warps.waiting, 1e-9) if e.waiting else 0.0
     exposed = {region.region: region.exposed for region in one.regions}
     top = max(e.fetching, key=lambda region: (exposed.get(region, 0.0), e.fetching[region]), default="")
-    # Regions that work with what was loaded wait for it first; an SM is idle while all of its warps there do.
-    working = sum(
-        share for region, share in e.warps.regions.items() if e.kinds[region] in (Purpose.WORK, Purpose.OTHER)
-    )
-    idle = (min(sum(e.awaiting.values()) / working, 1.0) if working else 0.0) ** max(working * e.warps.per_sm, 1.0)
+    idle = _idle_at_work(e)
     return Exposure(
         fetching=min(one.memory_exposed + min(portion, 1.0) * one.waiting + idle * (one.work_exposed + one.both), 1.0),
         working=one.work_exposed * (1 - idle),
@@ -77,6 +75,18 @@ def exposure(e: Evidence) -> Exposure:
         in_flight=_in_flight(e),
         needed=needed_bytes(e),
     )
+
+
+def _idle_at_work(e: Evidence) -> float:
+    """The share of the time with work on an SM in which it does nothing. Regions that work with what was loaded wait
+    for it first; the SM is idle while all of its warps do, or if they issue little by what is known of their code."""
+    kinds = (Purpose.WORK, Purpose.OTHER)
+    working = sum(share for region, share in e.warps.regions.items() if e.kinds[region] in kinds)
+    if not working or not e.awaiting:
+        return 0.0
+    waiting = min(sum(e.awaiting.values()) / working, 1.0)
+    issuing = 1.0 if e.issuing is None else min(_PER_ISSUE * e.issuing, 1.0)
+    return float(max(waiting ** max(working * e.warps.per_sm, 1.0), waiting * (1 - issuing)))
 
 
 def _fetching(e: Evidence) -> float:

@@ -189,7 +189,8 @@ def _judge(e: Evidence) -> Finding:
             evidence={**(evidence if only_waits else {}), "share_of_time": share},
             refuted_by=_REFUTED_BY,
         )
-    section = exclusive_section(e)
+    # Data that arrives piece by piece from a busy memory is also worked on piece by piece.
+    section = None if e.memory_busy else exclusive_section(e)
     if section is not None:
         where = "on the whole device" if section.place == "device" else "in a block"
         held = f"; the others wait at `{wait}` ({percent(work.waiting)} of warp time)" if wait else ""
