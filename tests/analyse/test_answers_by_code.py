@@ -307,6 +307,7 @@ def test_a_region_that_uses_loads_waits_for_them() -> None:
     spans = loop({"get": 20, "use": 1_000}, rounds=40)
     found = findings(kernel(spans, {"get": get, "use": {"instructions": 20}}))
     assert (found[0].kind, found[0].region) == ("too little in flight", "get")
+    assert "where it is used, in `use`" in found[0].what
     busy = findings(kernel(spans, {"get": get, "use": {"instructions": 1_500}}))
     assert verdict(busy, "too little in flight").verdict == "refuted", "its instructions take that long"
     loops = findings(kernel(spans, {"get": get, "use": {"instructions": 20, "unbounded": 1}}))

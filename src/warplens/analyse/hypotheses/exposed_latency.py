@@ -220,9 +220,10 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         "fetching_warps_per_sm": seen.warps,
         "resident_warps_per_sm": e.warps.per_sm,
     }
-    more = ""
+    user = max(e.awaiting, key=lambda region: e.awaiting[region], default="")
+    more = f" Warps wait for it where it is used, in `{user}`." if user else ""
     if depth and depth.most:
-        more = f" On average {depth.mean:.1f} loads were in flight when work began."
+        more += f" On average {depth.mean:.1f} loads were in flight when work began."
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
     # More stages also overlap what is left of the fetches with work.
     exposed = min(seen.fetching + both * min(2 * seen.fetching, 1.0), 1.0)
