@@ -74,7 +74,7 @@ class _EitherKernel:
         if shared > 48 << 10:
             kernel.max_dynamic_shared_size_bytes = shared
         shape = grid if isinstance(grid, tuple) else (grid,)
-        kernel(shape, (block,), (*given, np.uint64(0)), shared_mem=shared)
+        kernel(shape, block if isinstance(block, tuple) else (block,), (*given, np.uint64(0)), shared_mem=shared)
 
 
 def _by_cupy(path: Path, name: str, repaired: bool) -> Any:

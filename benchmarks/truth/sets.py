@@ -6,6 +6,7 @@ from benchmarks.truth.fifth_pairs import FIFTH
 from benchmarks.truth.fourth_pairs import FOURTH
 from benchmarks.truth.pairs import PAIRS
 from benchmarks.truth.second_pairs import SECOND, THIRD
+from benchmarks.truth.sixth_pairs import SIXTH
 
-SETS = {"first": PAIRS, "second": SECOND, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH}
+SETS = {"first": PAIRS, "second": SECOND, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH}
 EVERY = tuple(pair for pairs in SETS.values() for pair in pairs)

@@ -8,10 +8,14 @@ import pytest
 
 from tests.support.builders import Span
 from tests.support.kernel_traces import SMS, kernel, loop, verdict
+from warplens.analyse.analysis import Answers
 from warplens.analyse.code_counts import CodeCounts
+from warplens.analyse.evidence import Evidence
 from warplens.analyse.findings import findings
+from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.wait_classes import WaitClass, wait_class
+from warplens.analyse.waves import WAVES
 from warplens.record.capture import MACHINE_CODE, VARIANT_LAUNCHES
 
 BARRIER = {"instructions": 1, "barriers": 1}
@@ -256,3 +260,80 @@ def test_atomics_in_several_places_count_together() -> None:
     code |= {"get": {"instructions": 3, "loads": 1, "load_bytes": 4}, "do": {"instructions": 400}}
     spans = loop({"get": 20_000, "w": 4_000, "x": 4_000, "y": 4_000, "z": 4_000, "do": 20_000})
     assert verdict(findings(kernel(spans, code)), "atomics contention").verdict == "supported"
+
+
+def memory_bound() -> dict[str, dict[str, float]]:
+    """16 warps of each SM move 2,048 bytes each in 1,000 ns: 90 % of what an H200's memory can."""
+    counts = {"instructions": 20, "loads": 4, "load_bytes": 64, "fetch_bytes": 2048, "moved_bytes": 2048}
+    return {"get": counts, "use": {"instructions": 9}}
+
+
+def test_what_all_blocks_read_alike_keeps_no_memory_busy() -> None:
+    spans = loop({"get": 900, "use": 100}, rounds=12, warps=16)
+    own = Evidence(Answers(kernel(spans, memory_bound()), None), "kernel", KnownFacts())
+    assert own.memory_busy
+    alike = memory_bound()
+    alike["get"]["moved_by_"] = alike["get"]["moved_bytes"]
+    shared = Evidence(Answers(kernel(spans, alike), None), "kernel", KnownFacts())
+    assert not shared.memory_busy
+    assert shared.memory_reached == own.memory_reached, "what is asked for is the same"
+    assert shared.most_gain > own.most_gain
+
+
+def test_a_copy_of_one_thread_counts_once_for_all_warps_of_its_block() -> None:
+    """8 warps run the region; one thread moves 4,096 bytes for all of them."""
+    spans = loop({"next": 100, "wait": 900}, rounds=4, warps=8)
+    waits = {"instructions": 4, "waits": 1}
+    block = {"next": {"instructions": 9, "copies": 1, "block_bytes": 4096}, "wait": waits}
+    warp = {"next": {"instructions": 9, "copies": 1, "moved_bytes": 4096}, "wait": waits}
+    reached = [
+        Evidence(Answers(kernel(spans, code), None), "kernel", KnownFacts()).memory_reached for code in (block, warp)
+    ]
+    assert reached[0] is not None
+    assert reached[1] == pytest.approx(8 * reached[0])
+    assert reached[0] == pytest.approx(4096 * SMS / 1_000 / 4_800)
+    assert findings(kernel(spans, block))[0].kind == "too little in flight"
+
+
+def test_a_copy_of_unknown_size_says_nothing_about_the_memory() -> None:
+    code = {"next": {"instructions": 9, "copies": 1, "unknown_bytes": 1, "moved_bytes": 4}, "wait": {"waits": 1}}
+    e = Evidence(Answers(kernel(loop({"next": 100, "wait": 900}), code), None), "kernel", KnownFacts())
+    assert (e.memory_reached, e.memory_at_most) == (None, None)
+
+
+def test_a_region_that_uses_loads_waits_for_them() -> None:
+    """`use` has 20 instructions and takes 2,000 cycles, right behind a load of one word."""
+    get = {"instructions": 7, "loads": 1, "load_bytes": 4, "load_waste": 1.0, "moved_bytes": 128, "fetch_bytes": 128}
+    spans = loop({"get": 20, "use": 1_000}, rounds=40)
+    found = findings(kernel(spans, {"get": get, "use": {"instructions": 20}}))
+    assert (found[0].kind, found[0].region) == ("too little in flight", "get")
+    assert "where it is used, in `use`" in found[0].what
+    busy = findings(kernel(spans, {"get": get, "use": {"instructions": 1_500}}))
+    assert verdict(busy, "too little in flight").verdict == "refuted", "its instructions take that long"
+    loops = findings(kernel(spans, {"get": get, "use": {"instructions": 20, "unbounded": 1}}))
+    assert verdict(loops, "too little in flight").verdict == "refuted", "how many it runs is not known"
+
+
+def test_a_free_place_on_a_busy_sm_is_no_room() -> None:
+    """Two places on each SM; blocks of 16 warps keep it busy alone, blocks of two do not."""
+    thin = []
+    for warps in (16, 2):
+        spans = [
+            Span("work", 1_000 * (block // SMS), 1_000 + 500 * (block % 2), block, warp, sm=block % SMS)
+            for block in range(2 * SMS)
+            for warp in range(warps)
+        ]
+        made = kernel(spans)
+        launches = tuple(replace(info, block=(32 * warps, 1, 1)) for info in made.meta.launches)
+        made.meta = replace(made.meta, launches=launches)
+        thin.append(Evidence(Answers(made, None), "kernel", KnownFacts()).of(WAVES).thin)
+    assert thin[0] == 0
+    assert thin[1] > 0.1
+
+
+def test_conflicts_in_a_small_part_of_a_region_are_not_its_cause() -> None:
+    """8 accesses of 8 lanes on a bank are 64 cycles of 20,000 that the region waits for data."""
+    get = {"instructions": 9, "loads": 8, "load_bytes": 128, "load_waste": 1.0}
+    turn = {"instructions": 40, "shared": 8, "ways": 8, "conflicts": 56}
+    found = findings(kernel(loop({"get": 20, "turn": 10_000}, warps=8), {"get": get, "turn": turn}))
+    assert verdict(found, "bank conflicts").verdict == "refuted"

@@ -62,7 +62,7 @@ def test_what_must_be_moved_limits_every_gain() -> None:
 def test_busy_shared_memory_is_what_conflicts_take() -> None:
     """64 accesses of 8 warps with 8 lanes on a bank take 4,096 cycles of 5,000."""
     counts = {"instructions": 100, "shared": 64, "ways": 8, "conflicts": 448}
-    one = verdict(findings(kernel(loop({"x": 4_990, "y": 10}, warps=8), {"x": counts})), "bank conflicts")
+    one = verdict(findings(kernel(loop({"x": 2_490, "y": 10}, warps=8), {"x": counts})), "bank conflicts")
     assert one.gain.low < 0.72 < one.gain.high, "7 of 8 of the 82 % that it is busy"
     assert one.gain.high - one.gain.low < 0.45
     hidden = verdict(

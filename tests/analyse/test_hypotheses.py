@@ -30,7 +30,7 @@ def test_uncoalesced_loads_are_known_from_the_code() -> None:
     scattered = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "load_waste": 8.0}})
     first = findings(scattered)[0]
     assert (first.kind, first.region, first.confidence) == ("uncoalesced access", "load", "high")
-    assert "1 in 8 of the bytes that it moves is used" in first.what
+    assert "an access touches 8 times the sectors" in first.what
     together = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "load_waste": 1.0}})
     assert verdict(findings(together), "uncoalesced access").verdict == "refuted"
     depends = kernel(spans, {"load": {"instructions": 20, "loads": 8, "load_bytes": 32, "scattered": 8}})

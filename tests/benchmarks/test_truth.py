@@ -167,6 +167,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
         fourth_cases,
         fourth_kernels,
         second_cases,
+        sixth_cases,
+        sixth_kernels,
         third_cases,
         third_kernels,
         triton_cases,
@@ -178,7 +180,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
     assert "wlt.region" not in Path(str(plain.__file__)).read_text()
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
-    for cases, module in ((third_cases, third_kernels), (fourth_cases, fourth_kernels), (fifth_cases, fifth_kernels)):
+    later = ((third_cases, third_kernels), (fourth_cases, fourth_kernels), (fifth_cases, fifth_kernels))
+    for cases, module in (*later, (sixth_cases, sixth_kernels)):
         monkeypatch.setattr(cases, "kernels", without_marks(module, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)

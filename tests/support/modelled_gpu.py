@@ -132,7 +132,8 @@ class _Warp:
 class _Run:
     def __init__(self, kernel: Modelled, device: Device) -> None:
         self.kernel, self.device = kernel, device
-        self.rate = 0.9 * device.bandwidth / device.sms
+        # Where few SMs have blocks, each gets more of the memory's bandwidth, up to three times its part.
+        self.rate = 0.9 * device.bandwidth / max(min(kernel.blocks, device.sms), device.sms / 3)
         self.memory = [0.0] * device.sms
         self.pipe = [0.0] * device.sms
         self.issue = [[0.0] * 4 for _ in range(device.sms)]

@@ -29,7 +29,7 @@ class CodeCounts:
     warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
     indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
     waits for an mbarrier or for asynchronous copies. `repeats` says that some bytes are moved in a loop of unknown
-    length, `loops` that any access, barrier or atomic is in one.
+    length, `loops` that any access, barrier or atomic is in one, `unbounded` that any instruction is.
 
     `moved_bytes` are the bytes that a warp asks global memory for or stores, each byte once, and `wasted_bytes` those
     that the sectors of its accesses have beside them. `block_bytes` are those that some threads of the block move for
@@ -62,6 +62,7 @@ class CodeCounts:
     moved_bytes: float = 0
     repeats: float = 0
     loops: float = 0
+    unbounded: float = 0
     wasted_bytes: float = 0
     block_bytes: float = 0
     gathered_bytes: float = 0
@@ -104,7 +105,7 @@ class CodeCounts:
         """Whether its instructions take about as long as they do elsewhere: it accesses nothing outside the SM, waits
         for no other warp, uses no matrix units, and has no loop of unknown length."""
         held = self.loads + self.copies + self.atomics + self.waits + self.polls + self.barriers + self.local
-        return not (held or self.matrix or self.loops)
+        return not (held or self.matrix or self.loops or self.unbounded)
 
     @property
     def moves_memory(self) -> bool:

@@ -178,7 +178,8 @@ class Evidence(VariantVerdicts):
         each = max(_CYCLES, self.warps.per_sm / _SCHEDULERS)
         found = {}
         for loaded, users in self.followers.items():
-            for region in users if loaded in self.code and self.code[loaded].loads else ():
+            # Older recordings do not say which loops have a known length.
+            for region in users if loaded in self.code and self.code[loaded].fetch_bytes else ():
                 one = self.code.get(region)
                 if one is None or not one.only_computes or region not in shapes or self.kinds[region] is Purpose.WAIT:
                     continue
@@ -186,6 +187,16 @@ class Evidence(VariantVerdicts):
                 if needed < _MOSTLY_WAITS * shapes[region]:
                     found[region] = (1 - needed / shapes[region]) * self.shares.get(region, 0.0)
         return found
+
+    @cached_property
+    def issuing(self) -> float | None:
+        """The share of the schedulers' cycles in which they issue an instruction of a region; None where the code of a
+        region is not known, or has a loop of unknown length."""
+        known = [self.code.get(region) for region in self.warps.regions]
+        if any(one is None or one.unbounded or one.loops for one in known):
+            return None
+        issued = self._per_launch({name: self.code[name].instructions for name in self.warps.regions})
+        return float(issued / (_SCHEDULERS * max(self.warps.sms, 1.0) * self.kernel_ns * self.lives.cycles_per_ns))
 
     @property
     def mostly_unmarked(self) -> bool:
@@ -285,6 +296,11 @@ class Evidence(VariantVerdicts):
             return one.moved_bytes - one.gathered_bytes - again
 
         return self._share_of_peak(own, block=True) or 0.0
+
+    @property
+    def memory_busy(self) -> bool:
+        """Whether the kernel surely moves so much that the memory's throughput is the limit."""
+        return self.memory_at_least >= NEAR_ROOF
 
     @property
     def _bytes_unknown(self) -> bool:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.code_counts import LANES
 from warplens.analyse.intervals import length, most_concurrent, union
 from warplens.analyse.lifetimes import Float, Int, Lifetimes, reduce_by, unique_rows
 from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
+from warplens.trace.schema import LaunchInfo
 from warplens.wording import percent
 
 _BINS = 100
 _EVEN = 1.25
+ENOUGH_WARPS = 16
+"""Of an SM: four per scheduler hide most latencies."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,9 @@ class Waves:
     `slots` is the largest number of concurrent blocks on one SM, `waves` the number of blocks over all slots. `idle` is
     the share of SM time without a block: `unused` on SMs that never got one, `ramp` before an SM's first, `gaps`
     between two, `tail` after its last. `quantised` is the part of tail and unused due to the number of blocks; the
-    rest is due to uneven blocks. `resident` is the mean number of blocks per SM in equal steps of the launch.
+    rest is due to uneven blocks. `thin` is the share of SM time that is missing beside that because the blocks on an SM
+    have fewer warps than keep it busy: a place that is free on an SM with enough warps is no loss. `resident` is the
+    mean number of blocks per SM in equal steps of the launch.
     """
 
     blocks: int
@@ -38,6 +44,7 @@ class Waves:
     gaps: float
     tail: float
     quantised: float
+    thin: float
     resident: tuple[float, ...]
     complete: bool
 
@@ -60,7 +67,7 @@ def waves(trace: Trace) -> PerKernel[Waves]:
     return PerKernel(answers)
 
 
-_SHARES = ("waves", "idle", "unused", "ramp", "gaps", "tail", "quantised")
+_SHARES = ("waves", "idle", "unused", "ramp", "gaps", "tail", "quantised", "thin")
 
 
 def _of_launch(lives: Lifetimes, at: int) -> Waves:
@@ -89,6 +96,7 @@ def _of_launch(lives: Lifetimes, at: int) -> Waves:
         gaps=max(1 - busy / sm_ns - unused - ramp - tail, 0.0),
         tail=tail,
         quantised=_quantised(len(blocks), launch.sms, tail, unused, end - begin),
+        thin=_thin(begin, end, place, _warps_per_block(launch.info), slots) / sm_ns,
         resident=_resident(begin - launch.begin_ns, end - launch.begin_ns, launch.duration_ns, launch.sms),
         complete=launch.complete,
     )
@@ -100,6 +108,21 @@ def _quantised(blocks: int, sms: int, tail: float, unused: float, lasted: Int) -
     model = 1 - per_sm / math.ceil(per_sm)
     even = float(np.percentile(lasted, 95)) <= _EVEN * max(float(np.median(lasted)), 1.0)
     return tail + unused if even and model > 0 else min(tail + unused, model)
+
+
+def _warps_per_block(info: LaunchInfo | None) -> int:
+    return max(math.ceil(math.prod(info.block) / LANES), 1) if info else 1
+
+
+def _thin(begin: Int, end: Int, place: Int, warps: int, slots: int) -> float:
+    """SM time with blocks that is missing because they have too few warps, relative to an SM with all of its blocks."""
+    times, delta = np.concatenate([begin, end]), np.repeat([1, -1], len(begin))
+    where = np.concatenate([place, place])
+    order = np.lexsort((-delta, times, where))
+    held = np.cumsum(delta[order])[:-1]
+    missing = 1 - np.minimum(held * warps / min(ENOUGH_WARPS, slots * warps), 1.0)
+    same = (where[order][1:] == where[order][:-1]) & (held > 0)
+    return float((np.diff(times[order]) * missing)[same].sum())
 
 
 def _resident(begin: Int, end: Int, duration_ns: int, sms: int) -> tuple[float, ...]:

@@ -186,6 +186,8 @@ class _Counter:
                 counts[one.node.modifiers[0]] += one.trips
                 continue
             counts["instructions"] += one.trips
+            if one.looped:
+                counts["unbounded"] = 1
             if one.node.opcode in COUNTED:
                 count(counts, one)
                 if one.looped:
@@ -235,7 +237,7 @@ class _Counter:
 
 
 _POLL = "(poll)"
-_WORST = frozenset({"ways", "load_waste", "store_waste", "loops", "repeats", "load_levels"})
+_WORST = frozenset({"ways", "load_waste", "store_waste", "loops", "repeats", "unbounded", "load_levels"})
 
 
 def _poll(kind: str) -> Instruction:

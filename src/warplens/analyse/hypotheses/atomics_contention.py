@@ -25,6 +25,8 @@ def _judge(e: Evidence) -> Finding:
     share = min(sum(found.values()), 1.0)
     if share < _LEAST:
         return e.refuted(CAUSE, "regions with atomic operations on global memory take little time")
+    if e.memory_busy:
+        return e.refuted(CAUSE, "atomic operations wait behind what the memory moves, which is as much as it can")
     name = max(found, key=lambda region: found[region])
     cycles = _median(e, name)
     # Atomics that queue hold up all other accesses, too; without a queue each would take its latency.

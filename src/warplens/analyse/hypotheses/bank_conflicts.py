@@ -67,8 +67,8 @@ def _from_code(e: Evidence) -> Finding:
     if needed > 1:
         return _widened(e, name, needed)
     # A region that mostly accesses shared memory takes as long as its conflicts; others wait for it meanwhile.
-    portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), 1.0)
-    most = min(1.2 * share + _at_barriers(e), 1.0) * (max(portion, 0.3) if name else 1.0)
+    portion = min(3 * e.code[name].shared / max(e.code[name].instructions, 1), _due(e, name))
+    most = min(1.2 * share + _at_barriers(e), 1.0) * (max(portion, min(0.3, _due(e, name))) if name else 1.0)
     waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
     busy = min(needed, 1.0)
@@ -91,7 +91,17 @@ def _from_code(e: Evidence) -> Finding:
 def _weight(e: Evidence, name: str) -> float:
     """The share of warp time of a region, or of the time in which its conflicts keep shared memory from all others."""
     busy = _cycles_needed(e, name) if name else 0.0
-    return max(e.shares.get(name, 0.0), busy if busy <= 1 else 0.0)
+    return max(_due(e, name) * e.shares.get(name, 0.0), busy if busy <= 1 else 0.0)
+
+
+def _due(e: Evidence, name: str) -> float:
+    """The share of a region's time that its accesses to shared memory can take: all of those that the warps of an SM
+    may make at the same time, one after the other. 1 where it is not known how many an instance makes."""
+    shape = next((one for one in e.of(MODES).regions if one.region == name), None)
+    if shape is None or e.code[name].loops:
+        return 1.0
+    ahead = 1 + e.shares.get(name, 0.0) * e.warps.per_sm
+    return min(e.code[name].shared * e.code[name].mean_ways * ahead / max(shape.p50, 1.0), 1.0)
 
 
 def _at_barriers(e: Evidence) -> float:

@@ -47,9 +47,9 @@ def _judge(e: Evidence) -> Finding:
 
 
 def _most(e: Evidence, lost: float) -> float:
-    """An SM with few blocks left is not idle, but part of its room is; and parts of a long block run at a time."""
-    room = 1 - e.of(WAVES).waves * float(e.block_ns.mean()) / e.kernel_ns
-    return max((lost + room) / 2, lost + 0.4 * lost * (1 - lost))
+    """An SM whose last blocks have few warps is not idle, but not busy either; and parts of a long block run at a
+    time."""
+    return max(lost + e.of(WAVES).thin / 2, lost + 0.4 * lost * (1 - lost))
 
 
 def _sentences(one: Imbalance) -> tuple[str, str]:

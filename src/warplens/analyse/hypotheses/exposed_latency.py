@@ -23,10 +23,12 @@ _MANY_WARPS = 12
 _LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
 _NEARLY = 0.5
-BUSY, _IDLE = 0.6, 0.5
-"""Shares of the memory's peak: from the first on throughput is the limit, below the second latency is."""
+_IDLE = 0.5
+"""Of the memory's peak: below this share, latency is the limit."""
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
+_PER_ISSUE = 3
+"""Cycles of a scheduler that an instruction takes, with what it waits for of others, where much is issued."""
 _IMPOSSIBLE = 1.05
 """More than this share of the listed peak is not moved by the memory."""
 _MOSTLY = 0.5
@@ -64,11 +66,7 @@ def exposure(e: Evidence) -> Exposure:
     portion = waits / max(e.warps.waiting, 1e-9) if e.waiting else 0.0
     exposed = {region.region: region.exposed for region in one.regions}
     top = max(e.fetching, key=lambda region: (exposed.get(region, 0.0), e.fetching[region]), default="")
-    # Regions that work with what was loaded wait for it first; an SM is idle while all of its warps there do.
-    working = sum(
-        share for region, share in e.warps.regions.items() if e.kinds[region] in (Purpose.WORK, Purpose.OTHER)
-    )
-    idle = (min(sum(e.awaiting.values()) / working, 1.0) if working else 0.0) ** max(working * e.warps.per_sm, 1.0)
+    idle = _idle_at_work(e)
     return Exposure(
         fetching=min(one.memory_exposed + min(portion, 1.0) * one.waiting + idle * (one.work_exposed + one.both), 1.0),
         working=one.work_exposed * (1 - idle),
@@ -77,6 +75,18 @@ def exposure(e: Evidence) -> Exposure:
         in_flight=_in_flight(e),
         needed=needed_bytes(e),
     )
+
+
+def _idle_at_work(e: Evidence) -> float:
+    """The share of the time with work on an SM in which it does nothing. Regions that work with what was loaded wait
+    for it first; the SM is idle while all of its warps do, or if they issue little by what is known of their code."""
+    kinds = (Purpose.WORK, Purpose.OTHER)
+    working = sum(share for region, share in e.warps.regions.items() if e.kinds[region] in kinds)
+    if not working or not e.awaiting:
+        return 0.0
+    waiting = min(sum(e.awaiting.values()) / working, 1.0)
+    issuing = 1.0 if e.issuing is None else min(_PER_ISSUE * e.issuing, 1.0)
+    return float(max(waiting ** max(working * e.warps.per_sm, 1.0), waiting * (1 - issuing)))
 
 
 def _fetching(e: Evidence) -> float:
@@ -151,7 +161,7 @@ def _without_marks(e: Evidence) -> Finding:
 def _is_busy(e: Evidence, seen: Exposure) -> bool:
     """Whether the memory is busy with what the code requests. More than it can move comes from a cache; then only what
     is in flight says whether latency is the limit."""
-    if e.memory_at_least < BUSY:
+    if not e.memory_busy:
         return False
     few = seen.in_flight is not None and seen.in_flight < _FEW * seen.needed
     return e.memory_at_least <= _IMPOSSIBLE or not few
@@ -210,9 +220,10 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         "fetching_warps_per_sm": seen.warps,
         "resident_warps_per_sm": e.warps.per_sm,
     }
-    more = ""
+    user = max(e.awaiting, key=lambda region: e.awaiting[region], default="")
+    more = f" Warps wait for it where it is used, in `{user}`." if user else ""
     if depth and depth.most:
-        more = f" On average {depth.mean:.1f} loads were in flight when work began."
+        more += f" On average {depth.mean:.1f} loads were in flight when work began."
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
     # More stages also overlap what is left of the fetches with work.
     exposed = min(seen.fetching + both * min(2 * seen.fetching, 1.0), 1.0)

@@ -35,9 +35,9 @@ def _judge(e: Evidence) -> Finding:
         f"{waves}, and {percent(grid.tail)} of all SM time was idle at the end.",
         f"Choose a grid that is a multiple of {step:,} blocks, or make the kernel persistent so that SMs share the "
         "last tiles (stream-K, split-K).",
-        # Blocks of half the size leave another last wave; a persistent kernel leaves none. With several blocks on
-        # an SM, the last ones run faster.
-        e.gain(min(halved, grid.quantised), grid.quantised, roof=max(1.15 * grid.quantised, 0.8 * model)),
+        # Blocks of half the size leave another last wave; a persistent kernel leaves none. Where few warps are left on
+        # an SM, it is not busy either.
+        e.gain(min(halved, grid.quantised), grid.quantised, roof=1.15 * grid.quantised + grid.thin),
         HIGH if grid.slots == 1 else MEDIUM if grid.quantised > 0.5 * model else LOW,
         evidence=grid_evidence(grid),
         refuted_by=f"A grid of {math.ceil(grid.blocks / step) * step:,} equal blocks that takes longer.",

@@ -6,7 +6,7 @@ import math
 
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding
-from warplens.analyse.hypotheses.exposed_latency import BUSY, exposure
+from warplens.analyse.hypotheses.exposed_latency import exposure
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.occupancy import OCCUPANCY
 from warplens.analyse.waves import WAVES
@@ -46,7 +46,7 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, f"{shown}: there are not enough blocks for more")
     if not set(limit.limiters) <= _LIFTABLE:
         return e.refuted(CAUSE, f"{shown}: an SM holds no more blocks of this size")
-    if e.memory_at_least >= BUSY or (seen.saturates and warps >= _SCHEDULERS):
+    if e.memory_busy or (seen.saturates and warps >= _SCHEDULERS):
         return e.refuted(CAUSE, f"{shown}, which keep the memory busy")
     if idle < 0.1 and warps >= _SCHEDULERS:
         return e.refuted(CAUSE, f"{shown}, and work runs on the SM for most of the time")

@@ -32,6 +32,7 @@ _LEAST_WARPS = 4
 _LEAST_BLOCKS = 8
 _OVERLAP = 0.05
 _MOST_OF_ONE = 0.5
+_MOSTLY_LOADS = 0.5
 _SURE = 0.9
 """An order that must be kept leaves part of the waiting, however much of it there is."""
 
@@ -142,6 +143,18 @@ def _waits_for_turn(e: Evidence, region: str) -> bool:
     return region in e.code and e.code[region].polls > 0
 
 
+def _waits_for_copies(e: Evidence, region: str) -> bool:
+    """Whether the code says that a wait ends when data has arrived, and the memory is busy: no warp holds it up."""
+    return e.memory_busy and region in e.code and e.wait_class(region) is WaitClass.DATA
+
+
+def _paced_by_memory(e: Evidence) -> bool:
+    """Whether warps spend most of their time with loads: data that arrives piece by piece is also worked on piece by
+    piece, with no lock."""
+    loading = sum(share for region, share in e.fetching.items() if region in e.code and e.code[region].loads)
+    return e.memory_busy or loading >= _MOSTLY_LOADS
+
+
 def _judge(e: Evidence) -> Finding:
     work = e.warps
     wait = next(iter(e.waiting), "")
@@ -150,7 +163,8 @@ def _judge(e: Evidence) -> Finding:
         "working_warps": work.working,
         "waiting": work.waiting,
     }
-    if work.waiting > 0.5 and work.working < min(_MOST_WORKING * work.resident, 0.5 * work.sms):
+    few = work.waiting > 0.5 and work.working < min(_MOST_WORKING * work.resident, 0.5 * work.sms)
+    if few and not _waits_for_copies(e, wait):
         saved = max(work.waiting, _without_waits(e))
         return e.supported(
             CAUSE,
@@ -183,7 +197,7 @@ def _judge(e: Evidence) -> Finding:
             evidence={**(evidence if only_waits else {}), "share_of_time": share},
             refuted_by=_REFUTED_BY,
         )
-    section = exclusive_section(e)
+    section = None if _paced_by_memory(e) else exclusive_section(e)
     if section is not None:
         where = "on the whole device" if section.place == "device" else "in a block"
         held = f"; the others wait at `{wait}` ({percent(work.waiting)} of warp time)" if wait else ""

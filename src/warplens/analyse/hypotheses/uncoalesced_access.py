@@ -89,10 +89,11 @@ def _from_code(e: Evidence) -> Finding:
         severe = waste > _SEVERE or e.code[name].store_waste >= 2 * _SEVERE
         return e.supported(
             CAUSE,
-            f"Lanes of a warp access addresses that are apart in {e.named(name)}: 1 in {waste:.0f} of the bytes "
-            f"that it moves is used. With the code that waits for them, it takes {percent(share)} of warp time.",
+            f"Lanes of a warp access addresses that are apart in {e.named(name)}: an access touches {waste:.0f} times "
+            "the sectors that neighbouring addresses would. With the code that waits for them, it takes "
+            f"{percent(share)} of warp time.",
             _ADVICE,
-            _gain(e, max(share, moving), most_lost) if severe else Gain.between(0.0, share * lost),
+            _gain(e, max(share, moving), most_lost, _unused(e, name)) if severe else Gain.between(0.0, share * lost),
             HIGH if severe else LOW,
             region=name,
             evidence={"moved_over_used": waste, "share_of_warp_time": share, "from": "PTX"},
@@ -108,12 +109,19 @@ def _from_code(e: Evidence) -> Finding:
     return e.refuted(CAUSE, "the PTX shows that lanes access neighbouring addresses wherever it takes time")
 
 
-def _gain(e: Evidence, share: float, lost: float) -> Gain:
+def _unused(e: Evidence, name: str) -> float:
+    """The share of the bytes of a region's sectors that none of its accesses uses: other fields of a record may be."""
+    one = e.code[name]
+    return one.wasted_bytes / max(one.moved_bytes + one.wasted_bytes, 1) if one.wasted_bytes or one.fetch_bytes else 1.0
+
+
+def _gain(e: Evidence, share: float, lost: float, unused: float = 1.0) -> Gain:
     """What lanes use must still be moved. Memory that is busy with the rest holds up all regions that access it, and
-    the others in part."""
+    the others in part. Where other accesses use what one leaves of its sectors, a cache may have it, and only the
+    number of sectors per access is saved for sure."""
     left = max(1 - lost, (e.memory_reached or 0.0) / _REACHABLE)
     saved = (1 + share) / 2 * (1 - left)
-    return e.gain(e.surely_gained * saved, saved, roof=lost + 0.05)
+    return e.gain(e.surely_gained * min(saved, (1 + share) / 2 * unused), saved, roof=lost + 0.05)
 
 
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:

@@ -1,0 +1,67 @@
+"""Findings about kernels of a timing model, with a known cause or with nothing to repair: names, gains, silence."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.support.modelled_gpu import DEVICES, run_modelled
+from tests.support.modelled_kernels import FAMILIES, Planted
+from warplens.analyse.finding import Finding
+from warplens.analyse.findings import findings
+
+_NO_REPAIR = 0.08
+_SMALL = 0.05
+"""What the first finding about a healthy kernel may promise at least."""
+SEEDS = 8
+QUICK = (
+    *("memory_bound_few_warps", "conflicts_that_do_not_matter", "spread_atomics", "copies_by_one_thread"),
+    "cached_latency",
+)
+"""Families that fooled the findings when they were first tried."""
+
+
+def harmless(first: Finding, remains: tuple[str, ...] = ()) -> bool:
+    return first.kind in ("nothing to fix", "undecided", *remains) or first.gain.low <= _SMALL
+
+
+def judged(name: str, seed: int) -> Counter[str]:
+    """What is right and wrong about one kernel of a family."""
+    device = DEVICES[seed % len(DEVICES)]
+    planted: Planted = FAMILIES[name](random.Random(f"{name} {seed}"), device)
+    trace, took = run_modelled(planted.broken, device)
+    first, gain = findings(trace)[0], None
+    found: Counter[str] = Counter()
+    if planted.repaired is not None:
+        repaired, less = run_modelled(planted.repaired, device)
+        gain = 1 - less / took
+        found["healthy"] += 1
+        found["quiet"] += harmless(findings(repaired)[0], planted.remains)
+    if planted.cause and (gain is None or gain >= _NO_REPAIR):
+        found["broken"] += 1
+        named = first.kind in (planted.cause, *planted.also)
+        found["named"] += named
+        if named and gain is not None:
+            found["gains"] += 1
+            found["inside"] += first.gain.low <= gain <= first.gain.high
+    else:
+        found["healthy"] += 1
+        found["quiet"] += harmless(first)
+    return found
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_modelled_kernel_is_judged_by_its_physics(name: str) -> None:
+    found = judged(name, 1)
+    assert (found["named"], found["inside"], found["quiet"]) == (found["broken"], found["gains"], found["healthy"])
+
+
+@pytest.mark.slow  # hundreds of modelled kernels
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_first_finding_of_a_family_names_its_cause(name: str) -> None:
+    total = sum((judged(name, seed) for seed in range(SEEDS)), Counter[str]())
+    assert total["named"] >= 0.9 * total["broken"]
+    assert total["quiet"] >= 0.9 * total["healthy"]
+    assert total["inside"] >= 0.8 * total["gains"]
