@@ -28,8 +28,10 @@ Answer = dict[str, Any]
 _SHARE = "share of all warp time"
 _COLUMNS = ("region", "kernel", "variant", "count", "mean", "std", "p50", "p95", "p99", "mean_ns", "share")
 LONGEST_RUN = 3600.0
+_NEXT_TOKENS = 150
+"""What the next step may take of the budget of findings."""
 _NEXT_AFTER = {
-    "FASTER": "keep the change",
+    "FASTER": "keep the change if the result is still right; get_findings of the new trace for what to do next",
     "UNSURE": "record more launches of both (launches=20) and compare again",
 }
 
@@ -58,6 +60,7 @@ class Tools:
         """List the kernel variants of a trace: launches, time per launch, what profiling costs, regions."""
         loaded = self.workspace.trace(trace)
         rows: list[Answer] = []
+        table = loaded.stats()
         for one in kernel_variants(loaded.meta.launches):
             times = [info.end_ns - info.begin_ns for info in one.launches]
             slowdown = slowdown_of(one.launches)
@@ -68,6 +71,7 @@ class Tools:
                     "launches_made": one.ran or len(times),
                     "time_ns": {"median": median(times), "least": min(times), "most": max(times)},
                     "slowdown": slowdown.to_json() if slowdown else None,
+                    "regions": [row.region for row in table if row.variant in ("", one.label)],
                 }
             )
         rows.sort(key=lambda row: -row["time_ns"]["median"] * row["launches_made"])
@@ -75,12 +79,21 @@ class Tools:
         return _paged("kernels", rows, cursor, budget, units=units, next="get_findings for what costs time")
 
     def get_findings(self, trace: str, kernel: str = "", budget: int = BUDGET) -> Answer:
-        """Say what costs time in a trace: findings with evidence and gain, what is undecided, what was not measured."""
+        """Say what costs time in a trace: findings with evidence and gain, what is undecided, what was not measured.
+
+        trace is a name that list_traces or profile gave; kernel limits the answer to one kernel.
+        """
         loaded = self.workspace.trace(trace)
         part = _of_kernel(loaded, kernel) if kernel else loaded
-        packet = evidence_packet(part, findings(part), file=trace, budget=max(check_budget(budget) - 150, LEAST_BUDGET))
+        room = check_budget(budget) - _NEXT_TOKENS
+        if room < LEAST_BUDGET:
+            raise WarplensError(f"budget={budget}: findings take at least {LEAST_BUDGET + _NEXT_TOKENS} tokens")
+        packet = evidence_packet(part, findings(part), file=trace, budget=room)
         first = packet["findings"][0] if packet["findings"] else {}
-        step = first.get("advice") or "mark more of the kernel: nothing was found"
+        step = "nothing was found; profile with automatic_marks, or mark more of the kernel"
+        if first:
+            where = f"read_source of region {first['region']}; " if first.get("region") else ""
+            step = f"{where}{first['advice']} Then profile again and compare the two traces."
         return {**shortened(packet, 600), "next": shortened(step, 400)}
 
     def region_statistics(
@@ -95,8 +108,7 @@ class Tools:
         rows = [asdict(row) for row in table.sorted("share").rows if not region or row.region == region]
         shown = [{name: row[name] for name in _COLUMNS if name in row} for row in rows]
         units = {
-            "mean": "cycles",
-            "p50": "cycles",
+            "mean, p50, p95, p99": "cycles per execution",
             "mean_ns": "ns",
             "share": _SHARE,
             "std": "cycles, between executions",
@@ -115,13 +127,19 @@ class Tools:
         ]  # fmt: skip
         rows: list[Answer] = [
             {"region": one.region, "kernel": one.kernel, "verdict": one.verdict.value,
+             "mean_before": one.before.mean if one.before else None,
+             "mean_after": one.after.mean if one.after else None,
              "mean_change": _interval(one.changes.get("mean")), "note": one.note}
             for one in result
         ]  # fmt: skip
         step = _NEXT_AFTER.get(result.verdict.value, "revert the change, or get_findings of the new trace")
-        units = {"change": "relative; low and high are its confidence interval", "before_ns": "ns per launch"}
+        units = {
+            "change": "relative; low and high are its confidence interval",
+            "before_ns, after_ns": "ns per launch",
+            "mean_before, mean_after": "cycles per execution of the region",
+        }
         answer = _paged("regions", rows, cursor, budget, units=units, next=step)
-        return {**answer, "verdict": result.verdict.value, "kernels": shortened(kernels[:20])}
+        return {"verdict": result.verdict.value, "kernels": shortened(kernels[:20]), **answer}
 
     def read_source(self, trace: str, region: str, kernel: str = "", lines: int = 12) -> Answer:
         """Show the source around a region, as far as it lies in the opened folder; says whether it changed since."""
@@ -167,7 +185,9 @@ class Tools:
     ) -> Answer:
         """Run a Python program under `warplens run` in the folder that was allowed, and return its trace's name.
 
-        A program that writes traces itself is run as it is if `launches` is 0.
+        script is a path in that folder; kernels is a regular expression for the kernels to record; launches is how many
+        launches of each variant to record, at least 5 for compare. A program that writes traces itself is run as it is
+        if launches is 0. automatic_marks is for kernels without marks of their own.
         """
         program = self.workspace.program(script)
         folder = program.parent
@@ -190,7 +210,7 @@ class Tools:
             kept = {"kernels": len(document.get("kernels", []))}
         return {
             "exit_code": code, "traces": made, **shortened(kept), "output_end": said,
-            "next": "get_findings of the trace" if made else "read output_end: no trace was written",
+            "next": "get_findings of the trace" if made else "no trace was written: see problem and output_end",
         }  # fmt: skip
 
     def sensitivity(
@@ -202,7 +222,10 @@ class Tools:
         timeout_s: float = 900.0,
         budget: int = BUDGET,
     ) -> Answer:
-        """Measure with delays how much of a cycle in each region reaches the kernel's end (0 hidden, 1 critical)."""
+        """Measure with delays how much of a cycle in each region reaches the kernel's end (0 hidden, 1 critical).
+
+        script is a path in the folder that was allowed; kernels and regions are regular expressions.
+        """
         program = self.workspace.program(script)
         options = ["--kernels", kernels] if kernels else []
         options += ["--regions", regions] if regions else []
