@@ -27,7 +27,7 @@ from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, did_you_mean
 from warplens.text import printable
 from warplens.trace.arrays import run_starts
-from warplens.wording import percent
+from warplens.wording import integer, percent
 
 if TYPE_CHECKING:
     import pandas
@@ -152,7 +152,7 @@ class Statistics:
         grouped = bool(self.heading)
         lines = [(*[self.heading] * grouped, "region", "count", "share", *_SHOWN)]
         for row in self.rows:
-            numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
+            numbers = (integer(row[name]) for name in _SHOWN)
             group = printable(row.variant or row.group)
             shown = f"{row.count:,}", percent(row.share), *numbers
             lines.append((*[group] * grouped, printable(row.region), *shown))
