@@ -17,6 +17,7 @@ from warplens.agents.workspace import Workspace
 from warplens.analyse.evidence_packet import tokens
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
+from warplens.trace.schema import LaunchInfo, Meta
 
 GOLDEN = ROOT / "tests" / "golden" / "findings"
 
@@ -58,6 +59,24 @@ def test_a_comparison_begins_with_the_verdict_and_has_both_means(tools: Tools) -
     first = answer["regions"][0]
     assert first["mean_before"] == first["mean_after"] > 0
     assert "cycles" in answer["units"]["mean_before, mean_after"]
+
+
+def test_a_faster_kernel_is_kept_though_one_of_its_regions_is_slower(tmp_path: Path) -> None:
+    for name, load, work in (("before", 1000, 5000), ("after", 1500, 1000)):
+        launches = [LaunchInfo(i, "kernel", begin_ns=10_000 * i, end_ns=10_000 * i + load + work) for i in range(8)]
+        spans = [
+            span
+            for i in range(8)
+            for span in (
+                Span("load", 10_000 * i, load + i % 3, launch=i),
+                Span("work", 10_000 * i + load + 3, work + i % 2, launch=i),
+            )
+        ]
+        make_trace(spans, meta=Meta(launches=launches)).save(tmp_path / f"{name}.warplens")
+    answer = Tools(Workspace(tmp_path)).compare("before.warplens", "after.warplens")
+    assert {row["region"]: row["verdict"] for row in answer["regions"]} == {"load": "SLOWER", "work": "FASTER"}
+    assert answer["verdict"] == "FASTER"
+    assert answer["next"].startswith("keep the change")
 
 
 def test_numbers_have_the_digits_that_matter() -> None:

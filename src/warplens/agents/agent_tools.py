@@ -13,7 +13,7 @@ from typing import Any
 from warplens.agents.bounded_answer import BUDGET, check_budget, page, shortened
 from warplens.agents.program_runs import SHOWN, run_program, run_verb
 from warplens.agents.workspace import Workspace
-from warplens.analyse.diff import diff
+from warplens.analyse.diff import ChangeVerdict, Difference, diff
 from warplens.analyse.evidence_packet import LEAST_BUDGET, evidence_packet, tokens
 from warplens.analyse.findings import findings
 from warplens.analyse.kernel_variants import kernel_variants
@@ -118,7 +118,7 @@ class Tools:
         return {**answer, "sample": table.sample, "profiling_cost": _cost(part)}
 
     def compare(self, before: str, after: str, cursor: str = "", budget: int = BUDGET) -> Answer:
-        """Compare two traces region by region: verdict, change with its confidence interval."""
+        """Compare two traces region by region: verdict on the kernels' time, changes with confidence intervals."""
         result = diff(self.workspace.trace(before), self.workspace.trace(after))
         kernels: list[Answer] = [
             {"kernel": one.kernel, "verdict": one.verdict.value, "before_ns": one.before_ns, "after_ns": one.after_ns,
@@ -132,14 +132,15 @@ class Tools:
              "mean_change": _interval(one.changes.get("mean")), "note": one.note}
             for one in result
         ]  # fmt: skip
-        step = _NEXT_AFTER.get(result.verdict.value, "revert the change, or get_findings of the new trace")
+        verdict = _of_kernels(result)
+        step = _NEXT_AFTER.get(verdict.value, "revert the change, or get_findings of the new trace")
         units = {
             "change": "relative; low and high are its confidence interval",
             "before_ns, after_ns": "ns per launch",
             "mean_before, mean_after": "cycles per execution of the region",
         }
         answer = _paged("regions", rows, cursor, budget, units=units, next=step)
-        return {"verdict": result.verdict.value, "kernels": shortened(kernels[:20]), **answer}
+        return {"verdict": verdict.value, "kernels": shortened(kernels[:20]), **answer}
 
     def read_source(self, trace: str, region: str, kernel: str = "", lines: int = 12) -> Answer:
         """Show the source around a region, as far as it lies in the opened folder; says whether it changed since."""
@@ -251,6 +252,13 @@ def _of_kernel(trace: Trace, kernel: str) -> Trace:
         names = [one.label for one in variants]
         raise WarplensError(f"there is no kernel {kernel!r}{did_you_mean(kernel, names)}")
     return trace.select(launch=[info.launch for one in chosen for info in one.launches])
+
+
+def _of_kernels(result: Difference) -> ChangeVerdict:
+    """The verdict on the time of the kernels, the worst first: a kernel may be faster though a region of it is not."""
+    seen = {one.verdict for one in result.kernels}
+    ranked = (ChangeVerdict.SLOWER, ChangeVerdict.FASTER, ChangeVerdict.UNSURE)
+    return next((one for one in ranked if one in seen), ChangeVerdict.SAME if seen else result.verdict)
 
 
 def _cost(trace: Trace) -> Answer | None:
