@@ -88,7 +88,8 @@ def _numbers(measures: Any) -> dict[str, Any]:
 def _value(one: Any) -> ValueStatistics:
     checked: dict[str, Any] = {field.name: _number_or_none(one[field.name]) for field in fields(ValueStatistics)[5:]}
     checked |= {name: one_line(_text(one[name])) for name in ("kernel", "name", "kind")}
-    return ValueStatistics(**checked, **{name: _whole(one[name]) for name in ("count", "not_finite")})
+    checked |= {name: _whole(one[name]) for name in ("count", "not_finite")}
+    return ValueStatistics(**checked)
 
 
 def _text(value: Any) -> str:
