@@ -172,9 +172,7 @@ class Statistics:
 
     def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
         """The same rows in another order; by default numbers descend and names ascend."""
-        name = metric.removesuffix("_cycles")
-        if name not in METRICS:
-            raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
+        name = check_metric(metric)
         down = name not in NAMES if descending is None else descending
         key = by_group if name == "group" else attrgetter(name)
         rows = sorted(self.rows, key=key, reverse=down)
@@ -198,6 +196,19 @@ class Statistics:
         return pandas.DataFrame([asdict(row) for row in self.rows], columns=list(METRICS))
 
 
+def check_group(by: str) -> None:
+    if by not in GROUPS:
+        raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
+
+
+def check_metric(metric: str) -> str:
+    """The name of a metric; `p50_cycles` is another way to write `p50`."""
+    name = metric.removesuffix("_cycles")
+    if name not in METRICS:
+        raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
+    return name
+
+
 def statistics(
     trace: Trace, by: str = "region", *, merge_variants: bool = False, corrected: bool = False
 ) -> Statistics:
@@ -207,8 +218,7 @@ def statistics(
     kernel those of a kernel are one, and by region those of all kernels. `corrected` also works out, by region, the
     means without the cost of marks, which takes longer than all the rest.
     """
-    if by not in GROUPS:
-        raise UsageError(f"cannot group by {by!r}{did_you_mean(by, GROUPS)}")
+    check_group(by)
     split = by in WITH_VARIANTS and not merge_variants
     labels = variant_labels(trace.meta.launches) if split else [""]
     kept = Measures.from_bytes(trace.kept_measures, len(trace), labels) if by == "region" and split else None
