@@ -12,11 +12,12 @@ import pytest
 from tests.support.builders import Span, make_trace
 from tests.support.paths import ROOT
 from warplens.agents.agent_tools import Tools
-from warplens.agents.bounded_answer import page, shortened
+from warplens.agents.bounded_answer import page, shortened, tidied
 from warplens.agents.workspace import Workspace
 from warplens.analyse.evidence_packet import tokens
 from warplens.commands import main
 from warplens.errors import UsageError, WarplensError
+from warplens.trace.schema import LaunchInfo, Meta
 
 GOLDEN = ROOT / "tests" / "golden" / "findings"
 
@@ -34,6 +35,9 @@ def test_traces_and_kernels_are_listed(tools: Tools) -> None:
     kernels = tools.list_kernels("serial.warplens")
     assert kernels["kernels"][0]["time_ns"]["median"] > 0
     assert "ns per launch" in kernels["units"]["time_ns"]
+    assert kernels["kernels"][0]["regions"] == [
+        row["region"] for row in tools.region_statistics("serial.warplens")["regions"]
+    ]
     assert kernels["next"]
 
 
@@ -42,8 +46,42 @@ def test_findings_come_with_gain_evidence_and_the_next_step(tools: Tools) -> Non
     first = answer["findings"][0]
     assert 0 <= first["gain"]["low"] <= first["gain"]["high"] <= 1
     assert first["evidence"]
-    assert answer["next"] == first["advice"]
+    assert f"read_source of region {first['region']}" in answer["next"]
+    assert first["advice"][:100] in answer["next"]
+    with pytest.raises(WarplensError, match="findings take at least 950 tokens"):
+        tools.get_findings("serial.warplens", budget=300)
     assert answer["not_measured"]
+
+
+def test_a_comparison_begins_with_the_verdict_and_has_both_means(tools: Tools) -> None:
+    answer = tools.compare("serial.warplens", "serial.warplens")
+    assert list(answer)[:2] == ["verdict", "kernels"]
+    first = answer["regions"][0]
+    assert first["mean_before"] == first["mean_after"] > 0
+    assert "cycles" in answer["units"]["mean_before, mean_after"]
+
+
+def test_a_faster_kernel_is_kept_though_one_of_its_regions_is_slower(tmp_path: Path) -> None:
+    for name, load, work in (("before", 1000, 5000), ("after", 1500, 1000)):
+        launches = [LaunchInfo(i, "kernel", begin_ns=10_000 * i, end_ns=10_000 * i + load + work) for i in range(8)]
+        spans = [
+            span
+            for i in range(8)
+            for span in (
+                Span("load", 10_000 * i, load + i % 3, launch=i),
+                Span("work", 10_000 * i + load + 3, work + i % 2, launch=i),
+            )
+        ]
+        make_trace(spans, meta=Meta(launches=launches)).save(tmp_path / f"{name}.warplens")
+    answer = Tools(Workspace(tmp_path)).compare("before.warplens", "after.warplens")
+    assert {row["region"]: row["verdict"] for row in answer["regions"]} == {"load": "SLOWER", "work": "FASTER"}
+    assert answer["verdict"] == "FASTER"
+    assert answer["next"].startswith("keep the change")
+
+
+def test_numbers_have_the_digits_that_matter() -> None:
+    answer = {"gain": 0.11547258758146063, "ns": 15306.8, "one": 1.0, "count": 123456, "note": "", "cursor": ""}
+    assert tidied([answer]) == [{"gain": 0.1155, "ns": 15310, "one": 1, "count": 123456, "cursor": ""}]
 
 
 @pytest.mark.parametrize("budget", [1000, 2000, 4000])

@@ -15,6 +15,8 @@ from warplens.commands.doctor import DoctorCheck, _table
 from warplens.commands.shared.console import print_hanging, table
 from warplens.trace.schema import LaunchInfo, Meta
 
+MISSING = "no.warplens"
+"""Options are checked before a trace is read."""
 CAPTURE = str(ROOT / "tests" / "golden" / "captures" / "triton_matmul.wlcap")
 
 
@@ -31,6 +33,8 @@ def terminal(width: int) -> tuple[Console, io.StringIO]:
         (["findings", CAPTURE, "--kernel", "x"], 2, "no such kernel in this trace (known: matmul)"),
         (["stats", str(ROOT / "README.md")], 1, "is not a trace (it does not end as a Parquet file does); name a"),
         (["view", CAPTURE, "--terminal", "--launch", "7"], 2, "--launch 7: expected `all` or the number of a launch"),
+        (["stats", MISSING, "--by", "wrap"], 2, "cannot group by 'wrap' (did you mean 'warp'?)"),
+        (["stats", MISSING, "--sort", "p98"], 2, "cannot sort by 'p98' (did you mean 'p99'?)"),
         (["view", CAPTURE, "--launch", "1"], 2, "--launch and --width need --terminal"),
     ],
 )
@@ -38,7 +42,9 @@ def test_a_mistake_is_named_with_the_way_out(
     arguments: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == code
-    assert expected in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert expected in printed.err
+    assert printed.out == ""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support.rewritten_trace import rewrite, with_value
 from tests.support.synthetic_capture import make_capture
 from warplens.decode import decode
 from warplens.errors import CaptureError
-from warplens.trace import columns, model, row_groups, validation
+from warplens.trace import columns, io, model, row_groups, validation
 from warplens.trace.model import Trace
 from warplens.trace.runs import Runs
 from warplens.trace.schema import COLUMNS
@@ -24,11 +24,11 @@ DURATIONS = ("dur_cycles", "dur_ns", "parent")
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of several row groups, of which two are read at a time."""
+    """A file of several row groups, of which two are read at a time, without measures: statistics read its rows."""
     monkeypatch.setattr(row_groups, "MOST_ROWS", 300)
     monkeypatch.setattr(columns, "_ROWS_AT_ONCE", 600)
     monkeypatch.setattr(model, "BLOCK_ROWS", 200)
-    return decode(make_capture(2000, blocks=10, warps=2, sms=3)).save(tmp_path / "t.warplens")
+    return io.save(decode(make_capture(2000, blocks=10, warps=2, sms=3)), tmp_path / "t.warplens")
 
 
 def test_a_column_in_pieces_is_the_whole_column(path: Path) -> None:

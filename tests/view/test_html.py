@@ -14,8 +14,10 @@ import pytest
 
 from tests.support.barrier_pipeline import run_pipeline
 from tests.support.builders import Span, make_trace
+from tests.support.paths import ROOT
 from warplens.commands import main
 from warplens.decode import decode
+from warplens.decode.trace_loader import load
 from warplens.errors import UsageError, WarplensError
 from warplens.record.capture import Capture, Launch
 from warplens.record.layout import Kind
@@ -218,3 +220,13 @@ def test_the_payload_carries_who_released_whom() -> None:
     assert unpack(packer, "edge.waited").tolist() == [int(edge["waited_ns"] > 0) for edge in known]
     records = np.flatnonzero(trace.numpy("released_by") != -1)
     assert np.cumsum(unpack(packer, "barrier_rows")).tolist() == records.tolist()
+
+
+def test_a_comparison_that_is_unsure_says_what_to_do() -> None:
+    truth = ROOT / "tests" / "golden" / "truth"
+    page = report([load(truth / f"one_stage.{name}.warplens") for name in ("broken", "repaired")])
+    assert "UNSURE" in page
+    assert "record more launches of both" in page
+    assert "host wait" in page
+    assert "copy-out" in page
+    assert "finalize" not in page.partition("<script")[0]

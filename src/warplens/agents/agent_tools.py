@@ -12,7 +12,7 @@ from typing import Any
 from warplens.agents.bounded_answer import BUDGET, check_budget, page, shortened
 from warplens.agents.program_runs import SHOWN, run_program, run_verb
 from warplens.agents.workspace import Workspace
-from warplens.analyse.diff import diff
+from warplens.analyse.diff import ChangeVerdict, Difference, diff
 from warplens.analyse.evidence_packet import LEAST_BUDGET, evidence_packet, launch_facts, tokens
 from warplens.analyse.findings import findings
 from warplens.analyse.kernel_variants import kernel_variants
@@ -27,7 +27,12 @@ Answer = dict[str, Any]
 _SHARE = "share of all warp time"
 _COLUMNS = ("region", "kernel", "variant", "count", "mean", "std", "p50", "p95", "p99", "mean_ns", "share")
 LONGEST_RUN = 3600.0
-_NEXT_AFTER = {"FASTER": "keep the change", "UNSURE": "record more launches of both (launches=20) and compare again"}
+_NEXT_TOKENS = 150
+"""What the next step may take of the budget of findings."""
+_NEXT_AFTER = {
+    "FASTER": "keep the change if the result is still right; get_findings of the new trace for what to do next",
+    "UNSURE": "record more launches of both (launches=20) and compare again",
+}
 
 
 class Tools:
@@ -53,18 +58,31 @@ class Tools:
     def list_kernels(self, trace: str, cursor: str = "", budget: int = BUDGET) -> Answer:
         """List the kernel variants of a trace: launches, time per launch, what profiling costs, regions."""
         loaded = self.workspace.trace(trace)
-        rows = [{"kernel": one.label, **launch_facts(one)} for one in kernel_variants(loaded.meta.launches)]
+        table = loaded.stats()
+        rows: list[Answer] = []
+        for one in kernel_variants(loaded.meta.launches):
+            regions = [row.region for row in table if row.variant in ("", one.label)]
+            rows.append({"kernel": one.label, **launch_facts(one), "regions": regions})
         rows.sort(key=lambda row: -row["time_ns"]["median"] * row["launches_made"])
         units = {"time_ns": "ns per launch, recorded", "slowdown": "time with marks by time without"}
         return _paged("kernels", rows, cursor, budget, units=units, next="get_findings for what costs time")
 
     def get_findings(self, trace: str, kernel: str = "", budget: int = BUDGET) -> Answer:
-        """Say what costs time in a trace: findings with evidence and gain, what is undecided, what was not measured."""
+        """Say what costs time in a trace: findings with evidence and gain, what is undecided, what was not measured.
+
+        trace is a name that list_traces or profile gave; kernel limits the answer to one kernel.
+        """
         loaded = self.workspace.trace(trace)
         part = _of_kernel(loaded, kernel) if kernel else loaded
-        packet = evidence_packet(part, findings(part), file=trace, budget=max(check_budget(budget) - 150, LEAST_BUDGET))
+        room = check_budget(budget) - _NEXT_TOKENS
+        if room < LEAST_BUDGET:
+            raise WarplensError(f"budget={budget}: findings take at least {LEAST_BUDGET + _NEXT_TOKENS} tokens")
+        packet = evidence_packet(part, findings(part), file=trace, budget=room)
         first = packet["findings"][0] if packet["findings"] else {}
-        step = first.get("advice") or "mark more of the kernel: nothing was found"
+        step = "nothing was found; profile with automatic_marks, or mark more of the kernel"
+        if first:
+            where = f"read_source of region {first['region']}; " if first.get("region") else ""
+            step = f"{where}{first['advice']} Then profile again and compare the two traces."
         return {**shortened(packet, 600), "next": shortened(step, 400)}
 
     def region_statistics(
@@ -79,8 +97,7 @@ class Tools:
         rows = [asdict(row) for row in table.sorted("share").rows if not region or row.region == region]
         shown = [{name: row[name] for name in _COLUMNS if name in row} for row in rows]
         units = {
-            "mean": "cycles",
-            "p50": "cycles",
+            "mean, p50, p95, p99": "cycles per execution",
             "mean_ns": "ns",
             "share": _SHARE,
             "std": "cycles, between executions",
@@ -90,7 +107,7 @@ class Tools:
         return {**answer, "sample": table.sample, "profiling_cost": _cost(part)}
 
     def compare(self, before: str, after: str, cursor: str = "", budget: int = BUDGET) -> Answer:
-        """Compare two traces region by region: verdict, change with its confidence interval."""
+        """Compare two traces region by region: verdict on the kernels' time, changes with confidence intervals."""
         result = diff(self.workspace.trace(before), self.workspace.trace(after))
         kernels: list[Answer] = [
             {"kernel": one.kernel, "verdict": one.verdict.value, "before_ns": one.before_ns, "after_ns": one.after_ns,
@@ -99,13 +116,20 @@ class Tools:
         ]  # fmt: skip
         rows: list[Answer] = [
             {"region": one.region, "kernel": one.kernel, "verdict": one.verdict.value,
+             "mean_before": one.before.mean if one.before else None,
+             "mean_after": one.after.mean if one.after else None,
              "mean_change": _interval(one.changes.get("mean")), "note": one.note}
             for one in result
         ]  # fmt: skip
-        step = _NEXT_AFTER.get(result.verdict.value, "revert the change, or get_findings of the new trace")
-        units = {"change": "relative; low and high are its confidence interval", "before_ns": "ns per launch"}
+        verdict = _of_kernels(result)
+        step = _NEXT_AFTER.get(verdict.value, "revert the change, or get_findings of the new trace")
+        units = {
+            "change": "relative; low and high are its confidence interval",
+            "before_ns, after_ns": "ns per launch",
+            "mean_before, mean_after": "cycles per execution of the region",
+        }
         answer = _paged("regions", rows, cursor, budget, units=units, next=step)
-        return {**answer, "verdict": result.verdict.value, "kernels": shortened(kernels[:20])}
+        return {"verdict": verdict.value, "kernels": shortened(kernels[:20]), **answer}
 
     def read_source(self, trace: str, region: str, kernel: str = "", lines: int = 12) -> Answer:
         """Show the source around a region, as far as it lies in the opened folder; says whether it changed since."""
@@ -151,7 +175,9 @@ class Tools:
     ) -> Answer:
         """Run a Python program under `warplens run` in the folder that was allowed, and return its trace's name.
 
-        A program that writes traces itself is run as it is if `launches` is 0.
+        script is a path in that folder; kernels is a regular expression for the kernels to record; launches is how many
+        launches of each variant to record, at least 5 for compare. A program that writes traces itself is run as it is
+        if launches is 0. automatic_marks is for kernels without marks of their own.
         """
         program = self.workspace.program(script)
         folder = program.parent
@@ -174,7 +200,7 @@ class Tools:
             kept = {"kernels": len(document.get("kernels", []))}
         return {
             "exit_code": code, "traces": made, **shortened(kept), "output_end": said,
-            "next": "get_findings of the trace" if made else "read output_end: no trace was written",
+            "next": "get_findings of the trace" if made else "no trace was written: see problem and output_end",
         }  # fmt: skip
 
     def sensitivity(
@@ -186,7 +212,10 @@ class Tools:
         timeout_s: float = 900.0,
         budget: int = BUDGET,
     ) -> Answer:
-        """Measure with delays how much of a cycle in each region reaches the kernel's end (0 hidden, 1 critical)."""
+        """Measure with delays how much of a cycle in each region reaches the kernel's end (0 hidden, 1 critical).
+
+        script is a path in the folder that was allowed; kernels and regions are regular expressions.
+        """
         program = self.workspace.program(script)
         options = ["--kernels", kernels] if kernels else []
         options += ["--regions", regions] if regions else []
@@ -212,6 +241,13 @@ def _of_kernel(trace: Trace, kernel: str) -> Trace:
         names = [one.label for one in variants]
         raise WarplensError(f"there is no kernel {kernel!r}{did_you_mean(kernel, names)}")
     return trace.select(launch=[info.launch for one in chosen for info in one.launches])
+
+
+def _of_kernels(result: Difference) -> ChangeVerdict:
+    """The verdict on the time of the kernels, the worst first: a kernel may be faster though a region of it is not."""
+    seen = {one.verdict for one in result.kernels}
+    ranked = (ChangeVerdict.SLOWER, ChangeVerdict.FASTER, ChangeVerdict.UNSURE)
+    return next((one for one in ranked if one in seen), ChangeVerdict.SAME if seen else result.verdict)
 
 
 def _cost(trace: Trace) -> Answer | None:

@@ -11,6 +11,8 @@ from warplens.errors import UsageError
 BUDGET = 2000
 MOST = 8000
 _DIGITS = 18
+_SIGNIFICANT = 4
+"""Digits of a number that an agent can act on; the others cost it tokens."""
 
 
 def check_budget(budget: int) -> int:
@@ -44,4 +46,16 @@ def shortened(value: Any, characters: int = 400) -> Any:
         return {shortened(name, 120): shortened(one, characters) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [shortened(one, characters) for one in value]
+    return value
+
+
+def tidied(value: Any) -> Any:
+    """An answer whose fractions have few digits, and whose entries say nothing about what is empty."""
+    if isinstance(value, float):
+        rounded = float(f"{value:.{_SIGNIFICANT}g}")
+        return int(rounded) if rounded.is_integer() else rounded
+    if isinstance(value, dict):
+        return {name: tidied(one) for name, one in value.items() if one != "" or name == "cursor"}
+    if isinstance(value, list | tuple):
+        return [tidied(one) for one in value]
     return value

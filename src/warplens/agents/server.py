@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from warplens.agents.agent_tools import Tools
+from warplens.agents.bounded_answer import tidied
 from warplens.agents.workspace import Workspace
 from warplens.errors import WarplensError
 from warplens.text import one_line, printable
@@ -40,17 +42,18 @@ def make_server(workspace: Workspace) -> Any:
     server = MCPServer("warplens", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = Tools(workspace)
     for name in TOOLS:
-        server.tool(name=name)(_answering(getattr(tools, name), ToolError))
+        tool = getattr(tools, name)
+        server.tool(name=name, description=inspect.getdoc(tool))(_answering(tool, ToolError))
     return server
 
 
 def _answering(tool: F, problem: type[Exception]) -> F:
-    """A tool whose errors are answers: one line, no stack trace."""
+    """A tool whose errors are answers: one line, no stack trace. Numbers have the digits that matter."""
 
     @functools.wraps(tool)
     def call(*arguments: Any, **named: Any) -> Any:
         try:
-            return tool(*arguments, **named)
+            return tidied(tool(*arguments, **named))
         except WarplensError as error:
             raise problem(printable(one_line(str(error)))) from None
 

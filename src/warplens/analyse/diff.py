@@ -19,7 +19,9 @@ from warplens.analyse.resample import METRICS, TRIMMED, Interval, Sample, cluste
 from warplens.analyse.row_pass import pass_over
 from warplens.analyse.statistics import RegionStatistics, region_named, statistics
 from warplens.errors import UsageError, WarplensError
+from warplens.text import printable
 from warplens.trace.model import Trace
+from warplens.wording import duration
 
 MARGIN = 0.02
 CONFIDENCE = 0.99
@@ -71,7 +73,7 @@ class KernelChange:
     mhz: tuple[float, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Difference:
     """All kernels and regions of either trace. The overall verdict is the worst of any kernel or region."""
 
@@ -92,6 +94,17 @@ class Difference:
         worst = [ChangeVerdict[name] for name in ("SLOWER", "FASTER", "UNSURE", "NEW", "GONE")]
         return next((verdict for verdict in worst if verdict in seen), ChangeVerdict.SAME)
 
+    def __repr__(self) -> str:
+        """One line per kernel and per region: the verdict, and the change of the mean."""
+        lines = [
+            f"{one.kernel}: {duration(one.before_ns)} -> {duration(one.after_ns)} {one.verdict.value}"
+            for one in self.kernels
+        ]
+        for one in self.regions:
+            change = one.changes.get("mean")
+            lines.append(f"  {one.region}: {one.verdict.value}" + (f" {change.change:+.1%} cycles" if change else ""))
+        return printable("\n".join(lines))
+
     def to_json(self) -> dict[str, Any]:
         return {"verdict": self.verdict.value, **_plain(asdict(self))}
 
@@ -104,6 +117,9 @@ def diff(before: Trace, after: Trace, *, margin: float = MARGIN, confidence: flo
     are needed: a different clock rate alone changes the ns of computation and the cycles of memory waits, and neither
     is caused by the code.
     """
+    for name, one in (("before", before), ("after", after)):
+        if not isinstance(one, Trace):
+            raise UsageError(f"{name}={one!r}: expected a trace; wl.load(path) reads one")
     with ThreadPoolExecutor(2) as pool:
         old, new = pool.map(TraceSide, (before, after))
     return diff_sides(old, new, margin=margin, confidence=confidence)

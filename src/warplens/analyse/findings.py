@@ -23,6 +23,7 @@ from warplens.analyse.finding import (
     Finding,
     Gain,
 )
+from warplens.analyse.finding_text import gain_text
 from warplens.analyse.hang import has_hangs
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
@@ -39,6 +40,7 @@ from warplens.analyse.sm_clock import placement_error, too_small
 from warplens.analyse.trace_quality import HOST_TIME
 from warplens.analyse.variant_verdicts import VariantVerdicts
 from warplens.analyse.waves import WAVES
+from warplens.text import printable
 from warplens.trace.model import Trace
 from warplens.wording import percent
 
@@ -56,7 +58,7 @@ _ROOM = 0.1
 """Closer than this to its roof, no cause matters."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Findings(Sequence[Finding]):
     """The findings that the evidence supports, the largest expected gain first; consequences are below their cause.
 
@@ -83,6 +85,15 @@ class Findings(Sequence[Finding]):
     def problems(self) -> tuple[Finding, ...]:
         """The findings that there is something to do about."""
         return tuple(one for one in self.supported if one.kind not in (NOTHING_TO_FIX, UNDECIDED, "host time"))
+
+    def __repr__(self) -> str:
+        """One line per finding, the largest expected gain first; each is an element."""
+        lines = [
+            f"{number}. {one.kind} in {one.kernel}: {gain_text(one)}, confidence {one.confidence}"
+            for number, one in enumerate(self, 1)
+        ]
+        kinds = ", ".join(dict.fromkeys(one.kind for one in self.undecided))
+        return printable("\n".join([*(lines or ["no findings"]), *([f"undecided: {kinds}"] if kinds else [])]))
 
     def of(self, kernel: str) -> Findings:
         """The findings about one kernel variant."""

@@ -196,10 +196,11 @@ def _quantile(drawn: Float, edges: Float, share: float) -> Float:
 def _interval(change: float, spread: Float, clusters: int, confidence: float) -> Interval:
     spread = spread[np.isfinite(spread)]
     if clusters < 2 or len(spread) < 10:
-        return Interval(change, -np.inf, np.inf)
+        return Interval(float(change), -np.inf, np.inf)
     low, high = np.quantile(spread, [(1 - confidence) / 2, (1 + confidence) / 2])
     wider = _small_sample_factor(clusters, confidence)
-    return Interval(change, change - wider * max(change - low, 0.0), change + wider * max(high - change, 0.0))
+    ends = change - wider * max(change - low, 0.0), change + wider * max(high - change, 0.0)
+    return Interval(float(change), *map(float, ends))
 
 
 def _small_sample_factor(clusters: int, confidence: float) -> float:

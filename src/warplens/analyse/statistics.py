@@ -27,7 +27,7 @@ from warplens.analyse.value_statistics import ValueStatistics, value_statistics
 from warplens.errors import UsageError, check_name, did_you_mean
 from warplens.text import printable
 from warplens.trace.arrays import run_starts
-from warplens.wording import percent
+from warplens.wording import integer, percent
 
 if TYPE_CHECKING:
     import pandas
@@ -159,7 +159,7 @@ class Statistics:
         grouped = bool(self.heading)
         lines = [(*[self.heading] * grouped, "region", "count", "share", *_SHOWN)]
         for row in self.rows:
-            numbers = (f"{row[name]:,.0f}" for name in _SHOWN)
+            numbers = (integer(row[name]) for name in _SHOWN)
             group = printable(row.variant or row.group)
             shown = f"{row.count:,}", percent(row.share), *numbers
             lines.append((*[group] * grouped, printable(row.region), *shown))
@@ -176,9 +176,7 @@ class Statistics:
 
     def sorted(self, metric: str, *, descending: bool | None = None) -> Statistics:
         """The same rows in another order; by default numbers descend and names ascend."""
-        name = metric.removesuffix("_cycles")
-        if name not in METRICS:
-            raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
+        name = check_metric(metric)
         down = name not in NAMES if descending is None else descending
         key = by_group if name == "group" else attrgetter(name)
         rows = sorted(self.rows, key=key, reverse=down)
@@ -202,6 +200,18 @@ class Statistics:
         return pandas.DataFrame([asdict(row) for row in self.rows], columns=list(METRICS))
 
 
+def check_group(by: str) -> None:
+    check_name(f"cannot group by {by!r}", by, GROUPS)
+
+
+def check_metric(metric: str) -> str:
+    """The name of a metric; `p50_cycles` is another way to write `p50`."""
+    name = metric.removesuffix("_cycles")
+    if name not in METRICS:
+        raise UsageError(f"cannot sort by {metric!r}{did_you_mean(metric, METRICS)}")
+    return name
+
+
 def statistics(
     trace: Trace, by: str = "region", *, merge_variants: bool = False, corrected: bool = False
 ) -> Statistics:
@@ -211,7 +221,7 @@ def statistics(
     kernel those of a kernel are one, and by region those of all kernels. `corrected` also works out, by region, the
     means without the cost of marks, which takes longer than all the rest.
     """
-    check_name(f"cannot group by {by!r}", by, GROUPS)
+    check_group(by)
     split = by in WITH_VARIANTS and not merge_variants
     labels = variant_labels(trace.meta.launches) if split else [""]
     kept = Measures.from_bytes(trace.kept_measures, len(trace), labels) if by == "region" and split else None

@@ -23,7 +23,6 @@ FRACTIONS = (
     *("mean", "std", "p50", "p95", "p99", "warp_spread", "sm_spread"),
     *("mean_ns", "std_ns", "p50_ns", "p95_ns", "p99_ns"),
 )
-_VALUE_TEXTS = ("kernel", "name", "kind")
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,10 @@ def _numbers(measures: Any) -> dict[str, Any]:
 
 
 def _value(one: Any) -> ValueStatistics:
-    texts = {name: one_line(_text(one[name])) for name in _VALUE_TEXTS}
-    counts = {name: _whole(one[name]) for name in ("count", "not_finite")}
-    rest = [field.name for field in fields(ValueStatistics) if field.name not in (*_VALUE_TEXTS, *counts)]
-    return ValueStatistics(**texts, **counts, **{name: _number_or_none(one[name]) for name in rest})
+    checked: dict[str, Any] = {field.name: _number_or_none(one[field.name]) for field in fields(ValueStatistics)[5:]}
+    checked |= {name: one_line(_text(one[name])) for name in ("kernel", "name", "kind")}
+    checked |= {name: _whole(one[name]) for name in ("count", "not_finite")}
+    return ValueStatistics(**checked)
 
 
 def _text(value: Any) -> str:

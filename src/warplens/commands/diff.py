@@ -94,10 +94,10 @@ def command(
     else:
         if runner:
             stdout().print(f"[yellow]{escape(SKETCHED)}[/]", soft_wrap=True)
-        _print(result, crossings)
         if _devices(old) != _devices(new):
             ran = " -> ".join(" and ".join(_devices(one)) or "unknown" for one in (old, new))
             stdout().print(f"[yellow]the traces are from different devices: {escape(ran)}[/]", soft_wrap=True)
+        _print(result, crossings)
     if crossed:
         raise ThresholdCrossed("; ".join(one.text for one in crossed))
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from warplens.analyse.analysis_names import ANALYSIS_NAMES
 from warplens.analyse.sample_share import sample_line
-from warplens.analyse.statistics import GROUPS, Statistics
+from warplens.analyse.statistics import GROUPS, Statistics, check_group, check_metric
 from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.console import json_option, merge_variants_option, print_json, stdout, working
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
@@ -88,6 +88,9 @@ def command(
 
     --tree, --findings and --show replace this table and can be combined.
     """
+    check_group(by)
+    if metric is not None:
+        check_metric(metric)
     for name in show:
         check_name(f"--show {name}: unknown analysis", name, ANALYSIS_NAMES)
     if not as_tree and any(given is not None for given in (include, exclude, depth, threshold)):

@@ -248,6 +248,10 @@ class Profile(Session):
                 raise
             _say(failure)
 
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f" {str(self.path)!r}"
+        return f"<warplens.profile{where}: {'no trace yet' if self._trace is None else repr(self._trace)}>"
+
     def _repr_html_(self) -> str | None:
         """The trace's summary once there is one; before that, notebooks fall back to plain text."""
         return None if self._trace is None else self._trace._repr_html_()

@@ -34,6 +34,9 @@ def comparison(
     return {"kernels": [_kernel(one) for one in found.kernels], "rows": rows, "note": _note(found)}
 
 
+_MORE = "the noise is larger than the change, or unknown: record more launches of both"
+
+
 def _note(found: Difference) -> str:
     confidence = f"{100 * found.confidence:g} % confidence for all regions together"
     margin = f"changes of up to {100 * found.margin:g} % count as the same"
@@ -48,7 +51,7 @@ def _kernel(one: KernelChange) -> dict[str, Any]:
         "verdict": one.verdict.value,
         "tone": _TONES.get(one.verdict, ""),
         "more": f"{one.launches[0]:,} and {plural(one.launches[1], 'launch')}, {integer(one.mhz[0])} and "
-        f"{integer(one.mhz[1])} MHz",
+        f"{integer(one.mhz[1])} MHz" + ("; " + _MORE if one.verdict is ChangeVerdict.UNSURE else ""),
     }
 
 

@@ -141,7 +141,7 @@ def _cost(trace: Trace) -> tuple[str, str]:
         (one.label, slowdown) for one in kernel_variants(trace.meta.launches) if (slowdown := slowdown_of(one.launches))
     ]
     if not found:
-        return ("slowdown not measured" if whole_trace is None else f"slowdown {whole_trace:.2f}"), ", ".join(rest)
+        return ("not measured" if whole_trace is None else f"slowdown {whole_trace:.2f}"), ", ".join(rest)
     found.sort(key=lambda one: -one[1].ratio)
     more = [f"{label}: {slowdown}" for label, slowdown in found[1:_SHOWN_SLOWDOWNS]]
     more += [f"{len(found) - _SHOWN_SLOWDOWNS} more"] * (len(found) > _SHOWN_SLOWDOWNS)
