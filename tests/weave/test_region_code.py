@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
+import pytest
+
 from tests.support.ptx_kernels import HEAD
+from warplens.weave import region_code
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer
 from warplens.weave.woven_ptx import Woven
@@ -116,3 +121,14 @@ def test_the_bytes_that_an_instance_moves_are_known_unless_it_loops() -> None:
         "  // @warplens B sync", f"  // @warplens B load\n{loads}  // @warplens E load\n  // @warplens B sync"
     )
     assert weave(twice, buffer=SymbolBuffer()).code["k"]["1"]["moved_bytes"] == 256, "an instance runs one of them"
+
+
+def test_a_kernel_whose_code_cannot_be_counted_is_recorded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = weave(_TEXT, buffer=SymbolBuffer())
+    monkeypatch.setattr(region_code, "_known", OrderedDict())
+    monkeypatch.setattr(region_code, "natural_loops", lambda *given: {}["no such loop"])
+    with pytest.warns(UserWarning, match=f"^k {region_code.UNCOUNTED}: KeyError.*report"):
+        uncounted = weave(_TEXT, buffer=SymbolBuffer())
+    assert uncounted.code == {"k": {}}
+    assert uncounted.regions == counted.regions
+    assert uncounted.entries == counted.entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,6 +25,7 @@ OUTSIDE = ""
 """Stands for the code outside all regions."""
 NARROW = (16, 8)
 """Threads in a row of a block for which kernels that use `threadIdx.y` are counted, too."""
+UNCOUNTED = "is recorded without counts of what its regions execute"
 _LARGEST = 200_000
 """Instructions of a function; larger ones are not looked at, as that would take longer than weaving them."""
 _UNKNOWN_TRIPS = 8
@@ -44,7 +46,11 @@ def region_code(
     """
     key = function.text(), tuple(sorted(numbers.items()))
     if key not in _known:
-        _known[key] = _of_function(function, numbers, sites, between)
+        try:
+            _known[key] = _of_function(function, numbers, sites, between)
+        except Exception as error:  # counts only explain what is recorded
+            warnings.warn(f"{function.name} {UNCOUNTED}: {error!r}. Please report this.", stacklevel=2)
+            _known[key] = {}
         if len(_known) > _MOST_KNOWN:
             _known.popitem(last=False)
     return _known[key]
