@@ -11,6 +11,8 @@ from warplens.wording import percent, plural
 CAUSE = "too few blocks"
 _LEAST_UNUSED = 0.05
 _FULL_WARPS = 16
+_REACHABLE = 0.9
+"""Of the listed peak of the memory."""
 
 
 def _judge(e: Evidence) -> Finding:
@@ -28,7 +30,8 @@ def _judge(e: Evidence) -> Finding:
         f"others are idle ({percent(grid.unused)} of all SM time).",
         "Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel), so that every SM "
         "gets at least one.",
-        e.gain(grid.unused, most, roof=most),
+        # What the kernel moves must still be moved, however many SMs ask for it.
+        e.gain(min(grid.unused, max(1 - e.memory_at_least / _REACHABLE, 0.0)), most, roof=most),
         HIGH,
         evidence=grid_evidence(grid),
         refuted_by="A grid of twice as many blocks of half the work that takes as long.",
