@@ -67,3 +67,8 @@ def test_every_folder_of_tests_is_a_package() -> None:
 )
 def test_forbidden_imports_are_found(path: str, source: str, expected: bool) -> None:
     assert bool(forbidden(Path(path), source)) is expected
+
+
+def test_no_module_is_longer_than_500_lines() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / "src").rglob("*.py")}
+    assert {str(path.relative_to(ROOT)): lines for path, lines in lengths.items() if lines > 500} == {}

@@ -14,8 +14,6 @@ from warplens.auto.rules import MOST_MARKS
 from warplens.decode import decode
 from warplens.decode.last_records import last_records
 from warplens.errors import UsageError, WarplensError
-from warplens.files import check_writable
-from warplens.formats import FORMATS
 from warplens.frontends import registry
 from warplens.frontends.graphs import watch_graphs
 from warplens.frontends.ranges import watch_ranges
@@ -32,6 +30,7 @@ from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
+from warplens.profiling.trace_paths import last_records_path, trace_path
 from warplens.record.capture import Capture, Launch
 from warplens.session import Session
 from warplens.session.collective_log import CollectiveLog
@@ -62,7 +61,7 @@ class Profile(Session):
         **options: Any,
     ) -> None:
         self.job = job or (JobRank.here() if rank is None else JobRank(checked_rank(rank, "rank")))
-        self.path = None if path is None else _trace_path(path, dataset=self.job.is_one_of_many)
+        self.path = None if path is None else trace_path(path, dataset=self.job.is_one_of_many)
         super().__init__(Options.of(options), whole_program=whole_program, counts_all=counts_all)
         self.rank = self.job.rank
         self._recorder: Recorder | None = None
@@ -365,34 +364,12 @@ class Profile(Session):
         )
 
 
-def last_records_path(path: Path) -> Path:
-    """Where the last records beside the statistics in `path` are written."""
-    return path.with_name(f"{path.stem}.last{path.suffix}")
-
-
 def _say(text: object) -> None:
     """Print one line on stderr; a program that closed its stderr goes on without it."""
     try:
         print(printable(f"warplens: {text}"), file=sys.stderr)
     except (OSError, ValueError):
         return
-
-
-def _trace_path(path: str | os.PathLike[str], *, dataset: bool) -> Path:
-    """Where a profile may write: a trace under the name of another format would be read as that.
-
-    The ranks of a job write into one folder (`dataset`).
-    """
-    target = check_writable(path, force=True)
-    if dataset and target.is_file():
-        raise UsageError(f"{target}: is a file, but the ranks of a job write into a folder; choose another name")
-    if target.is_dir() and not dataset:
-        raise UsageError(f"{target}: is a folder; name the file to write, such as {target / 'kernel.warplens'}")
-    if any(target.name.lower().endswith(suffix) for suffix in FORMATS if suffix != ".parquet"):
-        raise UsageError(
-            f"{target}: a profile writes a trace, such as {target.stem}.warplens; `warplens export` makes other formats"
-        )
-    return target.absolute()  # a program may change its working directory before the trace is written
 
 
 def profile(

@@ -22,7 +22,8 @@ from warplens.commands.shared.counter_tables import ncu_table, print_counters
 from warplens.commands.shared.invocation import warplens_command
 from warplens.commands.shared.torch_tables import torch_tables
 from warplens.errors import WarplensError
-from warplens.profiling.profile import Profile, last_records_path
+from warplens.profiling.profile import Profile
+from warplens.profiling.trace_paths import last_records_path
 from warplens.runner.companion_base import CompanionReport
 from warplens.runner.program import Outcome, TargetProgram
 from warplens.trace.io import rank_part
