@@ -124,12 +124,24 @@ def _shape(lives: Lifetimes, region: str, rows: Int, first: np.ndarray[tuple[int
     )
 
 
-def modes_of(lives: Lifetimes, label: str, region: str) -> TwoModes | None:
-    """The two modes of one region of a kernel variant, without the rest of its shape."""
+def median_cycles(lives: Lifetimes, label: str, region: str) -> float:
+    """The median duration of one region of a kernel variant, without the rest of its shape; 0 if it has no span."""
+    mine = _sample(lives, label, region)
+    return float(np.median(lives.duration[mine])) if len(mine) else 0.0
+
+
+def _sample(lives: Lifetimes, label: str, region: str) -> Int:
+    """Rows of spans of one region of a kernel variant, evenly spaced where there are many."""
     rows = lives.spans_of(label, measured=True)
     chosen = np.flatnonzero(lives.region[rows] == lives.regions.index(region))
     chosen = chosen[:: max(len(chosen) // _SAMPLE, 1)]
-    mine = chosen if isinstance(rows, slice) else rows[chosen]
+    found: Int = chosen if isinstance(rows, slice) else rows[chosen]
+    return found
+
+
+def modes_of(lives: Lifetimes, label: str, region: str) -> TwoModes | None:
+    """The two modes of one region of a kernel variant, without the rest of its shape."""
+    mine = _sample(lives, label, region)
     two = find_modes(lives.duration[mine])
     return two and replace(two, within_warps=_within_warps(two, lives.duration[mine], lives.of_row[mine]))
 

@@ -13,7 +13,7 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, Answers
 from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.devices import find_peak
-from warplens.analyse.duration_shapes import MODES
+from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.finding import Gain, Number, Spread, spread
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.lifetimes import Float, Int, Lifetimes
@@ -174,18 +174,18 @@ class Evidence(VariantVerdicts):
         """The share of warp time that regions wait for what the region before them loads: those that load nothing
         themselves and take far longer than their instructions do. A load ends when it is issued; its data is waited
         for where it is used."""
-        shapes = {one.region: one.p50 for one in self.of(MODES).regions}
         each = max(_CYCLES, self.warps.per_sm / _SCHEDULERS)
         found = {}
         for loaded, users in self.followers.items():
             # Older recordings do not say which loops have a known length.
             for region in users if loaded in self.code and self.code[loaded].fetch_bytes else ():
                 one = self.code.get(region)
-                if one is None or not one.only_computes or region not in shapes or self.kinds[region] is Purpose.WAIT:
+                if one is None or not one.only_computes or self.kinds[region] is Purpose.WAIT:
                     continue
+                took = median_cycles(self.lives, self.label, region)
                 needed = each * one.instructions + _SHARED_CYCLES * one.shared * one.mean_ways
-                if needed < _MOSTLY_WAITS * shapes[region]:
-                    found[region] = (1 - needed / shapes[region]) * self.shares.get(region, 0.0)
+                if needed < _MOSTLY_WAITS * took:
+                    found[region] = (1 - needed / took) * self.shares.get(region, 0.0)
         return found
 
     @cached_property
@@ -350,9 +350,10 @@ class Evidence(VariantVerdicts):
     def _per_launch(self, amounts: Mapping[str, float]) -> float:
         """The sum over all instances of the regions in one launch, also in blocks that were not recorded; code outside
         all regions runs once per warp."""
-        shapes = {one.region: one.count for one in self.of(MODES).regions}
-        shapes[""] = int(self.lives.tracks_of(self.label).sum())
-        whole = sum(amount * shapes.get(name, 0) for name, amount in amounts.items())
+        lives, mine = self.lives, self.lives.tracks_of(self.label)
+        instances = lives.cells.by_region(lives.cells.count, mine, len(lives.regions))
+        counts = {**dict(zip(lives.regions, instances.tolist(), strict=True)), "": int(mine.sum())}
+        whole = sum(amount * counts.get(name, 0) for name, amount in amounts.items())
         return float(whole * self.blocks_per_recorded / len(self.launches))
 
     @cached_property
