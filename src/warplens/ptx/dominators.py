@@ -43,6 +43,21 @@ def reached(successors: Graph, starts: Iterable[int], avoiding: Collection[int] 
     return seen
 
 
+def loop_bodies(
+    tree: DominatorTree, successors: Graph, predecessors: Graph, order: Iterable[int]
+) -> dict[int, tuple[list[int], set[int]]]:
+    """The natural loops among the nodes of `order`, by header, which dominates the whole loop: the nodes that jump back
+    to it, and all nodes."""
+    latches: dict[int, list[int]] = {}
+    for node in order:
+        for header in successors[node]:
+            if header == node or tree.strictly_dominates(header, node):
+                latches.setdefault(header, []).append(node)
+    return {
+        header: (ends, {header, *reached(predecessors, ends, avoiding=(header,))}) for header, ends in latches.items()
+    }
+
+
 def on_cycles(successors: Graph) -> set[int]:
     """The nodes that can reach themselves (Tarjan's strongly connected components)."""
     found: set[int] = set()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from warplens.ptx.control_flow import ControlFlow
-from warplens.ptx.dominators import reached
+from warplens.ptx.dominators import loop_bodies
 from warplens.ptx.lane_values import COMPARISONS, LaneValue, LaneValues
 from warplens.ptx.operands import written_by
 from warplens.ptx.tree import Function, Instruction
@@ -32,17 +32,13 @@ _Writers = Mapping[str, Sequence[_Write]]
 
 def natural_loops(function: Function, flow: ControlFlow) -> list[NaturalLoop]:
     """The loops of a function, the outermost first. One that starts with the thread's index counts as for thread 0."""
-    entering = flow.predecessors
-    latches: defaultdict[int, list[int]] = defaultdict(list)
-    for number in flow.dominators.order:
-        for following in flow.blocks[number].successors:
-            if following == number or flow.dominators.strictly_dominates(following, number):
-                latches[following].append(number)
+    successors = [block.successors for block in flow.blocks]
     found = []
     known: _LoopBounds | None = None
-    for header, ends in latches.items():
-        body = frozenset({header, *reached(entering, [one for one in ends if one != header], {header})})
-        edges = [(one, after) for one in body for after in flow.blocks[one].successors if after not in body]
+    loops = loop_bodies(flow.dominators, successors, flow.predecessors, flow.dominators.order)
+    for header, (ends, nodes) in loops.items():
+        body = frozenset(nodes)
+        edges = [(one, after) for one in body for after in successors[one] if after not in body]
         known = known or _LoopBounds(function, flow)
         exits = tuple(dict.fromkeys(after for _, after in edges))
         found.append(NaturalLoop(header, body, exits, _trips(flow, header, body, ends, edges, known)))

@@ -158,11 +158,19 @@ def quota(machine: Machine) -> dict[str, Any]:
     return profiled(machine, work, launches=2)
 
 
+def unhurried_session() -> Any:
+    """The session that runs, with calls of C++ threads that wait however busy the machine is."""
+    hooks, _ = hook_file.call_hooks()
+    assert hooks is not None
+    hooks.set_patience(30000, 60000)
+    session = active()
+    assert session is not None
+    return session
+
+
 def threads(machine: Machine) -> dict[str, Any]:
     def work() -> None:
-        hooks, _ = hook_file.call_hooks()
-        assert hooks is not None
-        hooks.set_patience(30000, 60000)
+        unhurried_session()
         machine.load()
         for _ in range(3):
             machine.launch(thread=True)
@@ -175,11 +183,7 @@ def steady(machine: Machine) -> dict[str, Any]:
     thread, asked = sys.argv[3] == "cpp", []
 
     def work() -> None:
-        hooks, _ = hook_file.call_hooks()
-        assert hooks is not None
-        hooks.set_patience(30000, 60000)
-        session = active()
-        assert session is not None
+        session = unhurried_session()
         launch = session.launch
         session.launch = lambda *given: asked.append(given) or launch(*given)
         machine.load()
@@ -196,11 +200,7 @@ def refilled(machine: Machine) -> dict[str, Any]:
     asked, refills = [], []
 
     def work() -> None:
-        hooks, _ = hook_file.call_hooks()
-        assert hooks is not None
-        hooks.set_patience(30000, 60000)
-        session = active()
-        assert session is not None
+        session = unhurried_session()
         launch, lend_more = session.launch, session.lend_more
         session.launch = lambda *given: asked.append(given) or launch(*given)
         session.lend_more = lambda *given: (lend_more(*given), refills.append(given))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from warplens.auto.ptx.found_region import FoundRegion
 from warplens.auto.ptx.instruction_classes import HEAVY
 from warplens.auto.ptx.units import LEAVES, FunctionUnits, Unit
-from warplens.ptx.dominators import DominatorTree, reached
+from warplens.ptx.dominators import DominatorTree, loop_bodies
 from warplens.weave.polling_loops import MEMORY, polled
 
 
@@ -22,7 +22,7 @@ class Loop:
 
     header: int
     latches: list[int]
-    body: set[int] = field(default_factory=set)
+    body: set[int]
     tests: list[Unit] = field(default_factory=list)
     """What the loop tests in each round if it does nothing else."""
 
@@ -31,17 +31,12 @@ def natural_loops(code: FunctionUnits) -> list[Loop]:
     """The natural loops of `code`, ordered by header."""
     if not code.blocks:
         return []
-    tree = DominatorTree([block.after for block in code.blocks], 0)
-    loops: dict[int, Loop] = {}
-    before = [block.before for block in code.blocks]
-    for number, block in enumerate(code.blocks):
-        for target in block.after:
-            if target == number or tree.strictly_dominates(target, number):
-                loops.setdefault(target, Loop(target, [])).latches.append(number)
-    for loop in loops.values():
-        loop.body = {loop.header, *reached(before, loop.latches, avoiding=(loop.header,))}
+    after, before = [block.after for block in code.blocks], [block.before for block in code.blocks]
+    found = loop_bodies(DominatorTree(after, 0), after, before, range(len(after)))
+    loops = [Loop(header, *found[header]) for header in sorted(found)]
+    for loop in loops:
         loop.tests = _tested(code, loop)
-    return sorted(loops.values(), key=lambda loop: (loop.header, -len(loop.body)))
+    return loops
 
 
 def spins(code: FunctionUnits, loops: list[Loop]) -> Iterator[tuple[Loop, FoundRegion]]:
