@@ -58,6 +58,11 @@ class Exposure:
             return self.warps >= _MANY_WARPS
         return self.in_flight >= _NEARLY * self.needed
 
+    @property
+    def idles(self) -> bool:
+        """Whether what is in flight is known, and far too little to keep the memory busy."""
+        return self.in_flight is not None and self.in_flight < _FEW * self.needed
+
 
 def exposure(e: Evidence) -> Exposure:
     """How much of the SM time only fetches data: memory regions, and waits for data while nothing else runs."""
@@ -163,8 +168,7 @@ def _is_busy(e: Evidence, seen: Exposure) -> bool:
     is in flight says whether latency is the limit."""
     if not e.memory_busy:
         return False
-    few = seen.in_flight is not None and seen.in_flight < _FEW * seen.needed
-    return e.memory_at_least <= _IMPOSSIBLE or not few
+    return e.memory_at_least <= _IMPOSSIBLE or not seen.idles
 
 
 def _unknown_bytes(e: Evidence, seen: Exposure, awaited: float) -> Finding:
@@ -232,7 +236,7 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
             f" An SM has {byte_size(seen.in_flight)} in flight; about {byte_size(seen.needed)} keep the memory busy."
         )
         evidence |= {"bytes_in_flight": seen.in_flight, "bytes_needed": seen.needed}
-        if seen.in_flight < _FEW * seen.needed:
+        if seen.idles:
             # A little work of other warps does not hide what each warp waits for while the memory is idle.
             exposed = max(exposed, _fetching(e))
     return e.supported(
@@ -252,9 +256,8 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
 
 def _gain(e: Evidence, seen: Exposure, both: float, exposed: float) -> Gain:
     """Fetches and work that alternate can overlap, and more in flight takes less time, until the memory is busy."""
-    few = seen.in_flight is not None and seen.in_flight < _FEW * seen.needed
     if both >= _BOTH:
-        most = max(seen.fetching, exposed * (1 - (seen.in_flight or 0.0) / seen.needed) if few else 0.0)
+        most = max(seen.fetching, exposed * (1 - (seen.in_flight or 0.0) / seen.needed) if seen.idles else 0.0)
         return e.gain(0.0 if seen.saturates else both, most, roof=exposed)
     if seen.in_flight is None or seen.saturates:
         return Gain.between(0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching), 0.95 * exposed)
