@@ -48,7 +48,9 @@ class Scene:
         self.known = {4096 + 64 * number: Variant(f"k{number}", dict) for number in range(variants)}
         self.made: list[int] = []
         """The pointers of the launches that were made, in order."""
-        self.refuse, self.missed = 0, 0
+        self.refuse = 0
+        self._missed = threading.local()
+        """Launches that were left to Python, by the thread that made them: threads launch at the same time."""
         self._calls: Any = (_LAUNCH_EX(self._launch_ex), _ANSWER(self._answer))
         hooks.use(gpu.launch_calls())
         address = ctypes.cast(self._calls[0], ctypes.c_void_p).value or 0
@@ -65,8 +67,11 @@ class Scene:
         return 0
 
     def _answer(self, config: int, kernel: int, params: int) -> int:
-        self.missed += 1
+        self._missed.count = self._missed_here() + 1
         return 0
+
+    def _missed_here(self) -> int:
+        return getattr(self._missed, "count", 0)
 
     def offer(self, handle: int, ahead: int, *, more: bool = False) -> None:
         """Make one launch in Python and have some more at hand; or only have more."""
@@ -89,9 +94,9 @@ class Scene:
         config = _Config((ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(64, 1, 1), 0, stream)
         cells = [ctypes.c_uint64(5), ctypes.c_uint64(6)]
         params = (ctypes.c_void_p * 2)(*map(ctypes.addressof, cells))
-        before = self.missed
+        before = self._missed_here()
         assert self.launcher(ctypes.addressof(config), handle, ctypes.addressof(params)) == 0
-        return self.missed == before
+        return self._missed_here() == before
 
     def end(self) -> None:
         """Every launch that was made comes home, in order and once; all memory is given back."""
