@@ -13,7 +13,7 @@ _kept: OrderedDict[str, bytes] = OrderedDict()
 
 
 def assembled(lib: Driver, text: str, original: str = "") -> bytes:
-    """The image to load for woven `text`: its cubin or, where the driver cannot link, the text itself.
+    """The image to load for woven `text`: its cubin or, where linking fails or changes it, the text itself.
 
     The driver gives no access to what it makes of PTX that is loaded, and another assembly of the same PTX may give
     other machine code. `original` is the text whose lines count, if `text` was changed for an older driver.
