@@ -12,6 +12,7 @@ import pytest
 
 from warplens.launch.collector import Collector
 from warplens.launch.short_turns import TURN_S, short_turns
+from warplens.launch.timed_stretches import timed_stretch
 
 
 class Flight:
@@ -163,6 +164,21 @@ def test_the_thread_stays_away_while_other_launches_come_thick_and_fast(monkeypa
     collector.close()
     assert landed[0] >= 0.2
     assert clock.pauses < 10
+
+
+def test_the_thread_stays_away_while_the_program_times_its_launches() -> None:
+    done: list[str] = []
+    collector = Collector(crowded=lambda: False, idle=lambda: len(done) < 3 and not done.append("work"))  # type: ignore[func-returns-value]
+    flights = [Flight(), Flight(over=False)]
+    with timed_stretch(), timed_stretch():
+        collector.add(flights[0])
+        collector.add(flights[1])
+        time.sleep(0.1)
+        assert not flights[0].landed_in
+        assert not done
+    assert until(lambda: flights[0].landed_in == "warplens-collector")
+    assert until(lambda: len(done) == 3)
+    collector.close()
 
 
 def test_the_thread_gives_python_s_lock_back_soon_while_it_works() -> None:

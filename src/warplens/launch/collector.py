@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from warplens.launch.short_turns import short_turns
+from warplens.launch.timed_stretches import is_timed
 from warplens.threads import BackgroundThread
 
 if TYPE_CHECKING:
@@ -108,12 +109,12 @@ class Collector:
         while not self._closed:
             time.sleep(pause)
             now, added, all_launches = time.monotonic(), self._added, self._launched()
-            calm = max(added - seen, all_launches - launched) <= (now - looked) * FEW_PER_S
+            calm = max(added - seen, all_launches - launched) <= (now - looked) * FEW_PER_S and not is_timed()
             # A program that launches, but nothing that is recorded, is disturbed more and more rarely.
             pause = PAUSE_S if calm or added != seen else min(2 * pause, LONGEST_PAUSE_S)
             seen, launched, looked = added, all_launches, now
             while not self._closed and self._work(calm):
-                calm = calm and (self._added, self._launched()) == (seen, launched)
+                calm = calm and (self._added, self._launched()) == (seen, launched) and not is_timed()
             if not self._waiting:
                 return
 

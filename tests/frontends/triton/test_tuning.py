@@ -18,6 +18,7 @@ import warplens as wl  # noqa: E402
 import warplens.triton  # noqa: E402  so that profiles reach Triton kernels
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from warplens.frontends.triton.tuning import thread  # noqa: E402
+from warplens.launch.timed_stretches import is_timed  # noqa: E402
 
 
 @triton.jit
@@ -81,6 +82,7 @@ def timed_calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def do_bench(fn: Any, warmup: int = 2, rep: int = 4) -> float:
         for number in range(6 + warmup + rep):
             timed.append(1 <= number <= 5 or number >= 6 + warmup)
+            assert is_timed(), "nothing is done in the background"
             fn()
         return 1.0
 
@@ -101,6 +103,7 @@ def test_a_benchmark_loop_times_plain_kernels_and_records_what_it_does_not_time(
     with wl.profile(auto=True, least_occupancy=0.0) as profile:
         assert kept.bench(lambda: double[(4,)](x, out, 256, BLOCK=64, num_warps=1)) == 1.0
         assert not thread.tuning
+        assert not is_timed()
     woven = [is_woven(one) for one in gpu.fired]
     assert not any(marked and was for marked, was in zip(woven, timed, strict=True))
     assert [number for number, marked in enumerate(woven) if marked] == [0, 6]

@@ -9,6 +9,7 @@ from typing import Any
 
 from warplens.frontends.intercept.name_swap import swap
 from warplens.frontends.wrap import wrap
+from warplens.launch.timed_stretches import timed_stretch
 from warplens.threads import assigned
 
 UNTIMED_CALLS = (0, 6)
@@ -40,7 +41,7 @@ def unwatched() -> AbstractContextManager[None]:
 
 def leave_calls_alone(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """A wrapper for functions of an autotuner: leave the launches inside each call alone."""
-    with tuning():
+    with tuning(), timed_stretch():
         return original(*arguments, **options)
 
 
@@ -71,6 +72,7 @@ def _benchmark(original: Callable[..., Any], untimed: tuple[int, ...]) -> Callab
             with tuning(number not in untimed):
                 return fn()
 
-        return original(counted, *arguments, **options)
+        with timed_stretch():
+            return original(counted, *arguments, **options)
 
     return benchmark
