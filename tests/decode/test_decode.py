@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import warplens as wl
 from tests.support.track_programs import Program, both, capture_of, expected, kept, ns_of, programs, rows_of, write
 from warplens.record.layout import HEADER, HEADER_BYTES, MAX_SM, Kind, TrackState
 from warplens.record.track_writer import TrackWriter
@@ -205,6 +208,17 @@ def test_a_small_step_back_is_not_a_wrap() -> None:
     assert trace.meta.losses.clock_backward == 1
     assert trace.numpy("start_ns").tolist() == [5, 0], "times count from the earliest record, not from the first"
     assert trace.meta.origin_ns == ns_of(95)
+
+
+def test_a_64_bit_clock_that_steps_back_is_said(tmp_path: Path) -> None:
+    writer = TrackWriter(16, wide=True)
+    writer.start(0, ns_of(0))
+    for clock in (7 << 32, 5, 9):
+        writer.record(Kind.INSTANT, 1, clock)
+    writer.exit(8 << 32, ns_of(8 << 32))
+    trace = both(capture_of([writer.to_bytes()], 16))
+    assert trace.meta.losses.clock_backward == 1
+    assert len(wl.load(trace.save(tmp_path / "t.warplens")).spans) == 3, "it reads back: the trace says why"
 
 
 def test_unknown_regions_are_shown_and_counted() -> None:

@@ -42,6 +42,7 @@ def track_clocks(records: TrackRecords, part: slice, windows: TrackWindows, trac
     count = len(low_words)
     clocks, backward, damaged = np.full(count, start, np.int64), np.zeros(count, bool), np.zeros(count, bool)
     anchors: list[tuple[int, int]] = []
+    follows = False  # whether the clock is that of a record
     for i, word in enumerate(low_words):
         at = part.start + i
         exact = int(records.exact[at])
@@ -53,9 +54,10 @@ def track_clocks(records: TrackRecords, part: slice, windows: TrackWindows, trac
             ns, wraps = anchor_time(records, at, now, windows, track)
             now += wraps * WRAP
         if start <= now <= limit:
-            backward[i] = delta < 0 and exact < 0
+            backward[i] = delta < 0 if exact < 0 else follows and exact < clock
             clocks[i] = clock = now
             low = word
+            follows = True
         else:
             damaged[i] = True
             ns = -1

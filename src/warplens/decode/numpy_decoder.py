@@ -237,6 +237,7 @@ def _clocks(
     damaged[records.track[outside()]] = True
     _settle_exact(records, clock, head)
     anchors = _settle_anchors(records, clock, windows, plan, out)
+    backward |= (records.exact >= 0) & (np.arange(len(clock)) > head) & (clock < np.roll(clock, 1))
     damaged[records.track[outside()]] = True
     out.counters[Counter.TORN_PAYLOADS] += int((records.wide & (records.exact < 0)).sum())
     out.counters[Counter.TORN_PAYLOADS] += int((~records.has_payload[anchors]).sum())

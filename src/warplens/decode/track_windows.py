@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,9 @@ class TrackWindows:
         """The latest clock that a record of each track may have."""
         return np.where(self.exited, self.exit_clock, self.start_clock + (1 << LIFETIME_BITS))
 
-    @property
+    @cached_property
     def launch(self) -> Int64:
+        """The number of each track's launch."""
         return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
 

@@ -23,6 +23,8 @@ Bool = npt.NDArray[np.bool_]
 def silent_tracks(launches: Sequence[Launch], windows: TrackWindows, plan: RowPlan) -> Bool:
     """The tracks that get a row for the life of their warp: it ran from start to exit and wrote nothing."""
     asked = np.array([bool(launch.extra.get(AUTOMATIC) or not launch.regions) for launch in launches], bool)
+    if not asked.any():
+        return np.zeros(len(windows), bool)
     silent: Bool = (np.diff(plan.row_start) == 0) & (windows.written == 0) & windows.exited & asked[windows.launch]
     return silent
 

@@ -62,6 +62,8 @@ def add_work(
     launches: Sequence[Launch], windows: TrackWindows, plan: RowPlan, rows: DecodedRows, names: Sequence[str]
 ) -> tuple[RowPlan, DecodedRows]:
     """Return the plan and the rows with a span wherever a warp ran known code between two regions."""
+    if not any(launch.extra.get(BETWEEN) for launch in launches):
+        return plan, rows
     regions = _Regions(launches, names)
     table = regions.table_of[windows.launch]
     outermost = rows.parent < 0

@@ -302,6 +302,7 @@ static void decode_track(const tracks_t *tracks, int64_t t, const regions_t *reg
         payload = is_payload;
     }
     int64_t start = tracks->start_clock[t], limit = last_possible_clock(tracks, t), clock = start, exact = -1;
+    int follows = 0; /* whether the clock is that of a record */
     if (tracks->from_exit[t]) clock = clock_of_first(&w, payload, start, tracks->exit_clock[t]);
     uint32_t low = (uint32_t)clock;
 
@@ -326,10 +327,11 @@ static void decode_track(const tracks_t *tracks, int64_t t, const regions_t *reg
             }
             continue;
         }
-        counters[CLOCK_BACKWARD] += backward;
+        counters[CLOCK_BACKWARD] += own < 0 ? backward : follows && own < clock;
         clock = now;
         exact = own;
         low = r.clock;
+        follows = 1;
         switch (kind) {
         case WL_KIND_BEGIN:
         case WL_KIND_INSTANT:

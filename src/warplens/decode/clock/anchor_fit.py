@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from warplens.decode.clock.anchor_sums import AnchorSums
 from warplens.decode.clock.domains import LOOKS, ahead, domains, grouped
 from warplens.decode.clock.knots import piecewise
 
@@ -259,12 +260,11 @@ class Anchors:
         origin, x, y = self.points(member, len(group_of))
         step = max(self.timer.step, 1.0)
         noise = step / np.sqrt(12.0)
-        weight = np.ones(len(x))
+        sums = AnchorSums.of(member, len(group_of), x, y)
         for _ in range(_ROUNDS):
-            slope, offset, error, measured = _lines(x, y, weight, member, group_of, noise, self.nominal_mhz)
-            residual = y - (offset[member] + slope[member] * x)
-            weight = np.minimum(1.0, 1.5 * step / np.maximum(np.abs(residual), 1e-9)) ** 2
-        return Straight(origin, offset, slope, residual, measured, error)
+            slope, offset, error, measured = _lines(sums, group_of, noise, self.nominal_mhz)
+            sums.weigh(offset, slope, 1.5 * step)
+        return Straight(origin, offset, slope, sums.residual, measured, error)
 
     def misfit(self, residual: Float64, member: Int64, n: int) -> Float64:
         """The root mean square residual of each unit, in timer steps; beyond `BENT` one line does not explain it."""
@@ -319,19 +319,17 @@ def _segment_errors(piece: Piece, x: Float64, residual: Float64, step: float) ->
 
 
 def _lines(
-    x: Float64, y: Float64, weight: Float64, member: Int64, group_of: Int64, noise: float, nominal_mhz: float
+    sums: AnchorSums, group_of: Int64, noise: float, nominal_mhz: float
 ) -> tuple[Float64, Float64, Float64, str]:
     """The slope, offset and error of the slope of each unit, and the source of the rates.
 
     They are found by weighted least squares, with the slope drawn towards that of its group.
     """
-    n = len(group_of)
-    total = np.bincount(member, weight, n)
-    mean_x, mean_y = np.bincount(member, weight * x, n) / total, np.bincount(member, weight * y, n) / total
-    dx, dy = x - mean_x[member], y - mean_y[member]
+    mean_x, mean_y = sums.means()
+    sxx, sxy, moved = sums.moments(mean_x, mean_y)
     # A timer that did not advance during a launch gives no rate, only that the launch took less than a step.
-    moved = np.bincount(group_of[member], np.abs(dy) > 0.5) > 0
-    sxx, sxy = (np.bincount(member, weight * dx * other, n) * moved[group_of] for other in (dx, dy))
+    advanced = (np.bincount(group_of, moved) > 0)[group_of]
+    sxx, sxy = sxx * advanced, sxy * advanced
     group_sxx, group_sxy = np.bincount(group_of, sxx), np.bincount(group_of, sxy)
     if nominal_mhz > 0:
         nominal = 1000.0 / nominal_mhz
