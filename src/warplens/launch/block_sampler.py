@@ -6,7 +6,7 @@ end. The choice depends on nothing but the headers, so the same records give the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from warplens.launch.native_ranks import Kept, NativeRanks, keep_natively, rank_natively
 from warplens.record.block_lives import BYTES_PER_BLOCK, BlockLives, pack_lives
 from warplens.record.capture import AUTOMATIC, BETWEEN, BLOCK_LIVES, SAMPLED, Launch
 from warplens.record.layout import HEADER, TRACK_MAGIC
@@ -61,8 +62,8 @@ class TrackSlots:
         """The slots that each track has kept."""
         self.taken = self.slots
         """The slots that each track takes in a trace. A warp without records takes a row for its life, where it gets
-        one (decode/warp_lives.py)."""
-        if not launch.regions or launch.extra.get(AUTOMATIC):
+        one."""
+        if _counts_lives(launch):
             self.taken = np.where(self.begun & exited & (written == 0), _LIFE_SLOTS, self.slots)
 
     def lost(self, capacity: int) -> int:
@@ -73,11 +74,12 @@ class TrackSlots:
 
 class RankedBlocks:
     """The blocks of a launch in the order in which they are kept. Nothing of this depends on how many are, so it can be
-    worked out before all launches are known."""
+    worked out before all launches are known. `native` has what was found in C."""
 
-    def __init__(self, launch: Launch) -> None:
-        self._launch, self.tracks = launch, TrackSlots(launch)
-        self.bytes = int(self.tracks.taken.sum()) * bytes_per_slot(launch)
+    def __init__(self, launch: Launch, native: NativeRanks | None = None) -> None:
+        self._launch, self.native = launch, native
+        taken = int(self.tracks.taken.sum()) if native is None else native.taken
+        self.bytes = taken * bytes_per_slot(launch)
         """What the whole launch takes in a trace file."""
 
     def work_out(self) -> RankedBlocks:
@@ -86,16 +88,36 @@ class RankedBlocks:
         return self
 
     @cached_property
+    def tracks(self) -> TrackSlots:
+        return TrackSlots(self._launch)
+
+    @cached_property
     def blocks(self) -> BlockHeaders:
+        if self.native is not None:
+            return BlockHeaders(self.native.lives, self.native.slots, self.native.unfinished)
         return block_headers(self._launch, self.tracks)
 
     @cached_property
     def order(self) -> Int:
+        if self.native is not None:
+            return self.native.order
         return _preferred(self.blocks) if len(self.blocks) else np.empty(0, np.int64)
 
     @cached_property
     def lives(self) -> str:
+        if self.native is not None:
+            return self.native.packed_lives()
         return pack_lives(self.blocks.lives)
+
+
+def rank_blocks(launches: Sequence[Launch]) -> list[RankedBlocks]:
+    """Rank the blocks of each launch."""
+    return list(map(RankedBlocks, launches, rank_natively(launches, list(map(_counts_lives, launches)))))
+
+
+def _counts_lives(launch: Launch) -> bool:
+    """Whether a warp without records gets a row for its life (decode/warp_lives.py)."""
+    return not launch.regions or bool(launch.extra.get(AUTOMATIC))
 
 
 def most_bytes(launch: Launch) -> int:
@@ -115,14 +137,21 @@ def sample_launches(
     has blocks that were ranked before, by the id of the launch's bytes."""
     if trace_bytes is None or sum(map(most_bytes, launches)) <= trace_bytes:
         return list(launches)
-    blocks = [ranked.get(id(launch.raw)) or RankedBlocks(launch) for launch in launches]
+    fresh = [launch for launch in launches if id(launch.raw) not in ranked]
+    known = {**ranked, **{id(launch.raw): one for launch, one in zip(fresh, rank_blocks(fresh), strict=True)}}
+    blocks = [known[id(launch.raw)] for launch in launches]
     if sum(one.bytes for one in blocks) <= trace_bytes:
         return list(launches)
     level = _level([one.bytes for one in blocks], trace_bytes)
-    return [
-        launch if one.bytes <= level else _sampled(launch, one, level)
-        for launch, one in zip(launches, blocks, strict=True)
-    ]
+    found = list(launches)
+    large = [at for at, one in enumerate(blocks) if one.bytes > level]
+    lives = [_lives_within(blocks[at], level) for at in large]
+    room = [(level - len(text)) / bytes_per_slot(launches[at]) for at, text in zip(large, lives, strict=True)]
+    samples = _samples([launches[at] for at in large], [blocks[at] for at in large], room)
+    for at, sample, text in zip(large, samples, lives, strict=True):
+        if sample is not None:
+            found[at] = sample.noting(extra={BLOCK_LIVES: text}) if text else sample
+    return found
 
 
 def sample_launch(launch: Launch, keep_blocks: Int, known: TrackSlots | None = None) -> Launch:
@@ -189,25 +218,51 @@ def _firsts(ordered: Int) -> Int:
     return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
 
 
-def _sampled(launch: Launch, ranked: RankedBlocks, level: float) -> Launch:
+def _lives_within(ranked: RankedBlocks, level: float) -> str:
+    """The lifetimes of a launch's blocks, or nothing where they would take too much of its bytes."""
+    known = ranked.blocks if ranked.native is None else ranked.native
+    return ranked.lives if len(known) * BYTES_PER_BLOCK <= _LIVES_SHARE * level else ""
+
+
+def _samples(
+    launches: Sequence[Launch], blocks: Sequence[RankedBlocks], room: Sequence[float]
+) -> Iterator[Launch | None]:
+    """Each launch with the blocks that have at most `room` slots, or None where those are all."""
+    native = [(one.native, slots) for one, slots in zip(blocks, room, strict=True) if one.native is not None]
+    kept = iter(keep_natively([one for one, _ in native], [slots for _, slots in native]))
+    for launch, ranked, slots in zip(launches, blocks, room, strict=True):
+        yield _sampled(launch, ranked, slots) if ranked.native is None else _cut(launch, ranked.native, next(kept))
+
+
+def _sampled(launch: Launch, ranked: RankedBlocks, room: float) -> Launch | None:
     blocks = ranked.blocks
-    room = level
-    lives: dict[str, str] = {}
-    if len(blocks) * BYTES_PER_BLOCK <= _LIVES_SHARE * level:
-        lives = {BLOCK_LIVES: ranked.lives}
-        room -= len(lives[BLOCK_LIVES])
-    keep = choose_blocks(blocks, room / bytes_per_slot(launch), ranked.order)
+    keep = choose_blocks(blocks, room, ranked.order)
     if len(keep) == len(blocks):
-        return launch
+        return None
     sample = sample_launch(launch, keep, ranked.tracks)
-    kept = int((blocks.slots[np.searchsorted(blocks.lives.number, keep)] > 0).sum())
     share = {
         **sample.extra[SAMPLED],
-        "with_records": kept,
+        "with_records": int((blocks.slots[np.searchsorted(blocks.lives.number, keep)] > 0).sum()),
         "known": len(blocks),
         "sms": int(np.count_nonzero(np.bincount(blocks.lives.sm))),
     }
-    return sample.noting(extra={**lives, SAMPLED: share})
+    return sample.noting(extra={SAMPLED: share})
+
+
+def _cut(launch: Launch, ranked: NativeRanks, kept: Kept) -> Launch | None:
+    if kept.blocks == len(ranked):
+        return None
+    share = {
+        "blocks": kept.blocks,
+        "of": launch.blocks,
+        "records": kept.records,
+        "of_records": ranked.written,
+        "lost": ranked.lost,
+        "with_records": kept.with_records,
+        "known": len(ranked),
+        "sms": ranked.sms,
+    }
+    return launch.noting(raw=kept.raw, extra={SAMPLED: share})
 
 
 def _level(needs: Sequence[int], budget: int) -> float:

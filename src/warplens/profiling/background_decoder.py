@@ -14,7 +14,7 @@ import pyarrow as pa
 from warplens.decode.decoded_part import decode_part, find_decoder
 from warplens.decode.part_store import PartStore
 from warplens.decode.steady_columns import STEADY, SteadyColumns
-from warplens.launch.block_sampler import RankedBlocks, most_bytes
+from warplens.launch.block_sampler import RankedBlocks, most_bytes, rank_blocks
 from warplens.launch.collected_run import CollectedRun
 from warplens.record.capture import Launch
 from warplens.trace.io import encode_columns
@@ -66,8 +66,8 @@ class BackgroundDecoder:
             return
         # What was decoded before is cut, too.
         launches, self._store = [*self._store.sources, *launches], PartStore()
-        for launch in launches:
-            self.ranked[id(launch.raw)] = RankedBlocks(launch).work_out()
+        for launch, ranked in zip(launches, rank_blocks(launches), strict=True):
+            self.ranked[id(launch.raw)] = ranked.work_out()
 
     def _encode(self) -> bool:
         """Encode a column of a row group that is whole; return whether there was any."""

@@ -37,7 +37,12 @@ def pack_lives(lives: BlockLives) -> str:
     """Each column as planes of its bytes: the high ones are nearly constant, and deflate makes them vanish."""
     columns = [np.diff(lives.number, prepend=0), lives.sm, np.diff(lives.begin, prepend=0), lives.end - lives.begin]
     planes = [_zigzag(column).view(np.uint8).reshape(-1, 8).T for column in columns]
-    return base64.b64encode(zlib.compress(np.concatenate(planes).tobytes(), _LEVEL)).decode("ascii")
+    return deflated(np.concatenate(planes))
+
+
+def deflated(planes: npt.NDArray[np.uint8]) -> str:
+    """The planes of all columns as a text."""
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(planes).data, _LEVEL)).decode("ascii")
 
 
 def unpack_lives(text: str) -> BlockLives:

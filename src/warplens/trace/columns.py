@@ -28,6 +28,8 @@ from warplens.trace.validation import REMEDY, ColumnChecks
 
 Array = npt.NDArray[Any]
 _TYPES = {**COLUMNS, **AGGREGATE_COLUMNS}
+_FEW_ROWS = 1 << 14
+"""To hand columns of so few rows to threads takes longer than to read them."""
 _ROWS_AT_ONCE = 1 << 20
 """Rows of a column that are read together."""
 _OUTSIDE = {"parent": -1, "released_by": UNKNOWN_ARRIVAL}
@@ -72,12 +74,16 @@ class LazyColumns:
         self.of_tracks = of_tracks
         """Columns that are constant along a track: the value of each track."""
         self._makers, self._row_start = makers, row_start
+        self._starts: tuple[Array, Array] | None = None
+        """The first row of each track, as `runs` has given it, and the numbers of these tracks."""
 
     def column(self, name: str) -> pa.Array:
         return self._makers[name]()
 
     def at(self, name: str, rows: Array) -> Array:
         """The values of a column of `of_tracks` at some rows."""
+        if self._starts is not None and rows is self._starts[0]:
+            return np.asarray(self.of_tracks[name][self._starts[1]])
         return np.asarray(self.of_tracks[name][np.searchsorted(self._row_start, rows, side="right") - 1])
 
     def runs(self, name: str) -> Runs:
@@ -85,7 +91,10 @@ class LazyColumns:
         used = np.flatnonzero(np.diff(self._row_start))
         values = self.of_tracks[name][used].astype(numpy_dtype(COLUMNS[name]))
         heads = run_starts(values)
-        return Runs(self._row_start[used[heads]], values[heads], self.rows)
+        found = Runs(self._row_start[used[heads]], values[heads], self.rows)
+        if name == "track":
+            self._starts = found.starts, used[heads]
+        return found
 
 
 class TraceFile:
@@ -120,9 +129,10 @@ class TraceFile:
                 # Where whole chunks have checksums, those of their pages add nothing.
                 unchecked = self._sums is None
                 self._parquet = pq.ParquetFile(self._file, metadata=self.metadata, page_checksum_verification=unchecked)
+            threads = self.metadata.num_rows > _FEW_ROWS
             if groups is not None:
-                return self._parquet.read_row_groups(list(groups), list(names))
-            return self._parquet.read(list(names))
+                return self._parquet.read_row_groups(list(groups), list(names), use_threads=threads)
+            return self._parquet.read(list(names), use_threads=threads)
 
     def _now(self) -> tuple[int, int]:
         found = os.fstat(self._file.fileno())

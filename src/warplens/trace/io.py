@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from warplens.trace import checksums
 from warplens.trace.columns import TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
-from warplens.trace.model import Trace
+from warplens.trace.model import Trace, has_parts
 from warplens.trace.parquet_pieces import Piece, encode, join
 from warplens.trace.parts import TracePart
 from warplens.trace.row_groups import row_groups
@@ -59,11 +59,11 @@ def save(
     *,
     force: bool = True,
     partition_by: tuple[str, ...] = (),
-    measures: bytes = b"",
+    measures: Callable[[], bytes] = bytes,
 ) -> Path:
     """Write one file or, with `partition_by` (rank, launch), a folder with one file per combination.
 
-    `measures` is what one file keeps for its statistics.
+    `measures` computes what one file keeps for its statistics.
     """
     target = Path(path)
     if partition_by:
@@ -73,7 +73,9 @@ def save(
     return target
 
 
-def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = (), measures: bytes = b"") -> None:
+def _write(
+    trace: Trace, meta: Meta, out: Any, without: Sequence[str] = (), measures: Callable[[], bytes] = bytes
+) -> None:
     """Write all columns but some. Row groups of which columns are encoded already get the others."""
     stored = [name for name in trace.column_names if name not in without]
     trace.prefetch(*stored)
@@ -88,13 +90,20 @@ def _write(trace: Trace, meta: Meta, out: Any, without: Sequence[str] = (), meas
     def encoded(task: tuple[tuple[int, int], list[str]]) -> Piece:
         return encode_columns(trace.rows(task[1], *task[0]))
 
-    with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1, _MOST_THREADS) or 1) as pool:
-        for (rows, _), piece in zip(tasks, pool.map(encoded, tasks), strict=True):
+    with ExitStack() as stack:
+        threads = min(len(tasks), os.cpu_count() or 1, _MOST_THREADS)
+        several: Callable[..., Iterator[Any]] = map
+        if threads > 1:  # to start one takes longer than to encode a small trace
+            several = stack.enter_context(ThreadPoolExecutor(threads)).map
+        list(several(trace.column, [name for name in stored if not has_parts(trace, name)]))
+        others = several(encoded, tasks)
+        kept = measures()  # while others encode
+        for (rows, _), piece in zip(tasks, others, strict=True):
             groups[rows].append(piece)
     # A table without rows may get a row group as well.
     sums = checksums.placeholder(max(len(groups), 1) * len(stored))
     metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
-    metadata |= {_MEASURES_KEY: measures} if measures else {}
+    metadata |= {_MEASURES_KEY: kept} if kept else {}
     join(out, empty, list(groups.values()), metadata, **_encoding(stored))
     checksums.fill(out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,7 @@ class Trace:
         return pa.table(
             {
                 name: parts[name](first, last)
-                if name in parts and name not in self._cache
+                if has_parts(self, name)
                 else self.column(name).slice(first, last - first)
                 for name in names
             }
@@ -298,7 +298,7 @@ class Trace:
         from warplens.trace.io import save
 
         self.verify()
-        return save(self, path, force=force, measures=measures_to_keep(self))
+        return save(self, path, force=force, measures=partial(measures_to_keep, self))
 
     def export(
         self,
@@ -376,3 +376,9 @@ def empty_table() -> pa.Table:
     return pa.table(
         {name: dictionary_array(v, names[name]) if name in names else to_arrow(v) for name, v in columns.items()}
     )
+
+
+def has_parts(trace: Trace, name: str) -> bool:
+    """Whether `rows` makes parts of the column without building all of it."""
+    columns = trace._columns
+    return isinstance(columns, LazyColumns) and name in columns.parts and name not in trace._cache
