@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from warplens.launch.thinning import (
-    LARGE_LAUNCH,
     SAMPLE_BLOCKS,
-    SAMPLE_STEPS,
     RegionDensity,
     Thinning,
     densities,
@@ -76,10 +74,11 @@ def test_the_last_weaving_has_no_marks_in_loops() -> None:
     ("grid", "sample"),
     [
         ((SAMPLE_BLOCKS - 1, 1, 1), Thinning()),
-        ((SAMPLE_BLOCKS, 1, 1), Thinning(SAMPLE_STEPS[0], flat=True)),
-        ((SAMPLE_BLOCKS // 2, 2, 1), Thinning(SAMPLE_STEPS[0])),
-        ((LARGE_LAUNCH // 4, 2, 2), Thinning(SAMPLE_STEPS[1])),
-        ((1, 1, LARGE_LAUNCH), Thinning(SAMPLE_STEPS[1])),
+        ((SAMPLE_BLOCKS, 1, 1), Thinning(17, flat=True)),
+        ((SAMPLE_BLOCKS // 2, 2, 1), Thinning(17)),
+        ((SAMPLE_BLOCKS, 2, 2), Thinning(31)),
+        ((1, 1, 16 * SAMPLE_BLOCKS - 1), Thinning(31)),
+        ((1, 1, 16 * SAMPLE_BLOCKS), Thinning(61)),
     ],
 )
 def test_only_launches_of_many_blocks_are_sampled(grid: tuple[int, int, int], sample: Thinning) -> None:

@@ -24,12 +24,11 @@ from warplens.record.layout import (
 )
 from warplens.weave.weaving import Selection, Weaving
 
-SAMPLE_STEPS = 17, 31
-"""Every how many blocks are recorded in a sample of a launch, and of a large one. Odd primes: a power of two would
-choose the same column of most grids again and again."""
 SAMPLE_BLOCKS = 512
 """The fewest blocks of a launch that is sampled: with one wave the slowest block, a recorded one, ends the kernel."""
-LARGE_LAUNCH = 4 * SAMPLE_BLOCKS
+SAMPLE_STEPS = {SAMPLE_BLOCKS: 17, 4 * SAMPLE_BLOCKS: 31, 16 * SAMPLE_BLOCKS: 61}
+"""Every how many blocks are recorded in a sample of a launch, by the fewest blocks of such a launch: at least 30, and
+of large ones at least 134. Odd primes: a power of two would choose the same column of most grids again and again."""
 EVERY_BLOCK = 1 << 30
 MOST_TRACKS = 1024
 """Tracks in which the records of a launch are counted."""
@@ -84,9 +83,10 @@ class RegionDensity:
 def sample_of(how: Selection, grid: Dim3) -> Thinning:
     """What is left out of a launch when its blocks are sampled; nothing if they cannot be."""
     blocks = math.prod(grid)
-    if how != Selection() or blocks < SAMPLE_BLOCKS:
+    if how != Selection() or blocks < min(SAMPLE_STEPS):
         return ALL_MARKS
-    return Thinning(SAMPLE_STEPS[blocks >= LARGE_LAUNCH], flat=grid[1] == grid[2] == 1)
+    step = max(step for fewest, step in SAMPLE_STEPS.items() if blocks >= fewest)
+    return Thinning(step, flat=grid[1] == grid[2] == 1)
 
 
 def densities(launch: Launch) -> dict[str, RegionDensity]:

@@ -44,8 +44,7 @@ def test_sampled_blocks_record_everything_and_the_others_run_plain_code(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(monkeypatch, 1.01, 1.01)
-    monkeypatch.setattr(thinnings, "SAMPLE_BLOCKS", 3)
-    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", (2, 2))
+    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", {3: 2})
     with wl.profile(overhead=0.05) as profile:
         for _ in range(3 * TRIAL_LAUNCHES):
             source, target = run(gpu)
@@ -81,8 +80,7 @@ def test_automatic_marks_have_the_plain_kernels_own_code_beside_them(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(monkeypatch, 1.01, 1.01)
-    monkeypatch.setattr(thinnings, "SAMPLE_BLOCKS", 2)
-    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", (2, 2))
+    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", {2: 2})
     with wl.profile(auto=True, overhead=0.05) as profile:
         for _ in range(3 * TRIAL_LAUNCHES):
             source, target = (gpu.tensor(np.arange(384, dtype=np.float32)) for _ in range(2))
@@ -97,8 +95,7 @@ def test_automatic_marks_have_the_plain_kernels_own_code_beside_them(
 def test_a_kernel_sampled_for_grids_of_one_row_records_no_others(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a kernel with very many grids, later ones share a variant."""
     measured(monkeypatch, 1.5, 1.01)
-    monkeypatch.setattr(thinnings, "SAMPLE_BLOCKS", 2)
-    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", (2, 2))
+    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", {2: 2})
     monkeypatch.setattr(variants, "GRIDS_APART", 0)
     with wl.profile(auto=True, overhead=0.05) as profile:
         for number in range(4 * TRIAL_LAUNCHES):
