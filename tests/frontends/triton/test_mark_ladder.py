@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from warplens.auto.rules import Auto  # noqa: E402
 from warplens.driver.limits import find_limits  # noqa: E402
 from warplens.frontends.triton import idle_cores, mark_ladder  # noqa: E402
 from warplens.frontends.triton.block_shape import BlockShape  # noqa: E402
+from warplens.frontends.triton.mark_ladder import MarkLadder  # noqa: E402
 from warplens.frontends.triton.stages import Compilation  # noqa: E402
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler  # noqa: E402
 from warplens.weave.fit.harm import Guard, Harm  # noqa: E402
@@ -138,6 +140,39 @@ class Refusing(Guard):
 
     def harm(self, woven: Any) -> Harm:
         return Harm("it is refused", rank=(1,))
+
+
+@pytest.mark.parametrize(
+    ("spills", "rungs"),
+    [
+        ((500, 0, 300), ["all", "reduce", "coarse"]),
+        ((500, 0, 0), ["all", "reduce", "stores and reduce"]),
+        ((500, 300, 0), ["all", "reduce", "stores and reduce"]),
+        ((500, 300, 20), ["all", "reduce", "stores and reduce", "coarse"]),
+        ((100, 300, 300), ["all", "stores and reduce", "reduce", "coarse"]),
+    ],
+)
+def test_a_kernel_far_from_fitting_is_tried_with_fewest_classes_next(
+    spills: tuple[int, int, int], rungs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rungs between cost a compilation each: they are left out if the one below them spills as well."""
+    names = {(): "all", ("loads",): "stores and reduce", ("loads", "stores"): "reduce"}
+    said = dict(zip(names.values(), spills, strict=True))
+    tried: list[str] = []
+    search = MarkLadder._search
+
+    def counted(ladder: MarkLadder, rung: Any, marked: Any, only: Any = None) -> Any:
+        tried.append("coarse" if rung.fixed else names[rung.left_out])
+        made = search(ladder, rung, marked, only)
+        taken = replace(made.resources, registers=1, spills=said.get(tried[-1], 0))
+        harm = Harm("it spills", rank=(1,)) if taken.spills else None
+        return replace(made, resources=taken, harm=harm)
+
+    monkeypatch.setattr(MarkLadder, "_search", counted)
+    kernel = compiled(layer_norm(), auto=Auto(classes=("loads", "stores", "reduce")))
+    assert tried == rungs
+    (note,) = kernel.metadata.warplens_remarks["notes"]
+    assert note.endswith("it spills")
 
 
 def test_coarse_rungs_mark_the_ptx_that_triton_has_made_before(

@@ -22,7 +22,14 @@ from warplens.frontends.triton.metadata_keys import METADATA
 from warplens.frontends.triton.ptxas import ptxas_error
 from warplens.frontends.triton.shared_memory import record_bytes
 from warplens.frontends.triton.verdicts import Verdict, Verdicts
-from warplens.weave.fit.candidates import Candidate, automatic_candidates, fixed_candidates, name_of, named_weaving
+from warplens.weave.fit.candidates import (
+    Candidate,
+    automatic_candidates,
+    fixed_candidates,
+    is_far_off,
+    name_of,
+    named_weaving,
+)
 from warplens.weave.fit.harm import LIFE_SPILLS, Guard
 from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search
@@ -79,6 +86,8 @@ class MarkLadder:
         """By marked TTGIR, what Triton made of it."""
         self._tried: set[str] = set()
         """The PTX of the rungs that were left."""
+        self._attempts: dict[str, Attempt[KernelBuild]] = {}
+        """By marked PTX, what a rung came to that was tried out of turn."""
 
     def climb_down(self) -> KernelBuild | None:
         """Compile the kernel with the marks of the first rung that does no harm; None if no rung does."""
@@ -90,12 +99,18 @@ class MarkLadder:
             return built
         self.problem = ""
         self._tried.clear()
+        hopeless: set[int] = set()
         for number, rung in enumerate(self._rungs):
+            if number in hopeless:
+                continue
             try:
                 marked = self._marked(rung)
                 if marked is None:
                     continue
-                attempt = self._search(rung, marked)
+                attempt = self._attempts.get(marked.ptx) or self._search(rung, marked)
+                if not number and attempt.harm is not None and is_far_off(attempt.resources, self._plain()):
+                    self.problem = self.problem or attempt.harm.words
+                    hopeless = self._hopeless_rungs()
             except (WarplensError, RuntimeError, ptxas_error()) as error:
                 self.problem = self.problem or f"with marks it does not compile ({_first_line(error)})"
                 continue
@@ -110,6 +125,22 @@ class MarkLadder:
                 return self._take(rung, marked, attempt)
             self.problem = self.problem or attempt.harm.words
         return None
+
+    def _hopeless_rungs(self) -> set[int]:
+        """The rungs that leave out classes, if the one that leaves out most does harm. A kernel that is far from
+        fitting with all marks is seldom saved by one class less, and each rung is lowered and assembled anew."""
+        finer = [number for number, rung in enumerate(self._rungs) if number and not rung.fixed]
+        while len(finer) > 1:
+            last = self._rungs[finer[-1]]
+            marked = self._marked(last)
+            if marked is None:  # it leaves nothing to mark
+                finer.pop()
+                continue
+            self._tried.discard(marked.ptx)  # a rung before it may have the same marks
+            self._attempts[marked.ptx] = attempt = self._search(last, marked)
+            more = attempt.resources.spills - self._plain().spills
+            return set(finer) if attempt.harm is not None and more > LIFE_SPILLS else set()
+        return set()
 
     def _repeat(self, verdict: Verdict) -> KernelBuild | None:
         """Compile the kernel as it was the last time; None if that is not possible or does harm this time."""

@@ -13,6 +13,8 @@ HOPELESS = {"fixed": 1.25, "light": 1.5}
 limit. In a loop, records wait in registers, which a light weaving does without."""
 SMALL_SPILL = 16
 """Bytes of spills that a lean weaving may avoid."""
+FAR_SPILLS, FAR_REGISTERS = 128, 1.6
+"""A kernel that spills so many bytes more with all marks, or takes so many times the registers, is far from fitting."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,11 @@ class Candidate:
 
     how: Weaving
     registers: int = 0
+
+
+def is_far_off(marked: Resources, plain: Resources) -> bool:
+    """Return whether a kernel with marks is far from what it takes without them."""
+    return marked.spills - plain.spills > FAR_SPILLS or marked.registers > FAR_REGISTERS * plain.registers
 
 
 def named_weaving(how: Weaving, name: str) -> Weaving:
