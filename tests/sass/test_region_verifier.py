@@ -20,7 +20,7 @@ from warplens.sass.marked_lines import marked_lines
 from warplens.sass.region_verifier import verify_cubin, verify_function
 from warplens.sass.verified_regions import KernelVerification
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import Weaving
+from warplens.weave.weaving import Selection, Weaving
 
 pytestmark = needs_tools
 STORES = ("auto", "now", "late", "end", "spread")
@@ -273,3 +273,17 @@ def test_names_replace_the_numbers_of_marks() -> None:
     function = disassemble(code.cubin or b"")["k"]
     found = verify_function(function, marked_lines(code.ptx, "k"), {"#7": "load"})
     assert [one.region for one in found.regions] == ["load", "math"]
+
+
+@pytest.mark.parametrize("store", ["auto", "now", "spread"])
+def test_a_kernel_that_is_nothing_but_a_region_of_some_blocks(store: str) -> None:
+    """Its marks stand in front of all code, where the choice of blocks and their plain copy go."""
+    text = (
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 prof)\n{\n"
+        "\t// @warplens B load\n\t// @warplens E load\n\tret;\n}\n"
+    )
+    how = Weaving(store=store, select=Selection(blocks=(8, 1 << 30, 17)), plain_copy=True)
+    woven = weave(text, how=how).text
+    found = verify_cubin(assemble_with_lines(woven), "k", woven)
+    assert [one.region for one in found.regions] == ["load"]
+    assert found.missing == ()

@@ -105,3 +105,12 @@ def test_a_block_barrier_needs_a_warp_barrier_unless_memory_is_accessed_before_t
     text = kernel("\n".join(["// @warplens B dot", "add.s32 %r6, %r6, 1;", "bar.sync 0;", *behind]))
     woven = weave(text, buffer=SymbolBuffer()).text
     assert bool(re.search(r"bar\.sync\s+0;\s+bar\.warp\.sync", woven)) == needed
+
+
+def test_a_line_of_inlined_code_stays_behind_that_of_its_caller() -> None:
+    """ptxas refuses a `.loc` whose caller no `.loc` before it names."""
+    callee = ".loc 1 9 1, function_name $L__info_string0, inlined_at 1 7 3"
+    behind = [WAIT, MARK, callee, STEP, COPY]
+    assert moved([".loc 1 5 1", *behind]) == [".loc 1 5 1", STEP, WAIT, MARK, callee, COPY]
+    known = [".loc 1 7 3", ".loc 1 5 1"]
+    assert moved([*known, *behind]) == [*known, callee, STEP, ".loc 1 5 1", WAIT, MARK, callee, COPY]

@@ -18,7 +18,7 @@ from warplens.sass.between_regions import EXIT, START, Pairs
 from warplens.sass.open_regions import CLOSE, OPEN, RegionEdge, State, cross, follow, join
 from warplens.sass.source_regions import lines_of_regions, regions_by_source, source_places
 from warplens.sass.unmarked_lines import lines_between, owned_lines, pairs_of
-from warplens.weave.mark_comments import PREFIX, declared_mark, parse_mark
+from warplens.weave.mark_comments import PREFIX, declared_mark, is_mark, parse_mark
 
 _OPENS, _CLOSES = (Kind.BEGIN, Kind.ASYNC_BEGIN), (Kind.END, Kind.ASYNC_END)
 _OWN = re.compile(r"(?<![\w$])(%?wl_|\$wl_|mark_outside_a_kernel_with_wl)")
@@ -165,7 +165,7 @@ def _add_source_regions(
 def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[RegionEdge]]:
     """Find marks, clock reads and warplens's own lines; return the edges by `id` of the node that they are at."""
     nodes = list(function.walk())
-    if any(isinstance(node, Comment) and node.content.startswith(PREFIX) for node in nodes):
+    if any(map(is_mark, nodes)):
         nodes = [node for node in nodes if not (isinstance(node, Declaration) and _mark_at(node))]
     points: dict[int, list[RegionEdge]] = {}
     constants = _constants(nodes)

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from warplens.ptx.operands import names, read_by, written_by
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node
 from warplens.weave.early_conditions import instructions_of, is_integer_arithmetic
-from warplens.weave.mark_comments import PREFIX
+from warplens.weave.mark_comments import is_mark
 from warplens.weave.mark_sites import BARRIERS, BRANCHES, is_placeholder
 from warplens.weave.track_ptx import AWAITED
 
@@ -33,18 +33,21 @@ def move_addresses_up(function: Function) -> None:
 
 def _move_in(body: list[Node], asynchronous: set[str]) -> None:
     sections, location = [_Section()], None
+    order: dict[tuple[str, ...], int] = {}
+    """The places that a `.loc` names, numbered. A `.loc` of inlined code names an earlier one as its caller's."""
     late = set(asynchronous)
     """Registers whose values may not have arrived yet."""
     for node, following in zip_longest(body, body[1:]):
         if isinstance(node, Directive) and node.name == "loc":
             location = node
+            order.setdefault(_place(node.arguments.partition(",")[0]), len(order))
         elif _is_wait(node):
-            sections.append(_Section(node, location, set(late)))
+            sections.append(_Section(node, location, set(late), order=order, known=len(order)))
             sections[-1].add(node, location)
         elif isinstance(node, Label) or any(_ends_section(one) for one in instructions_of(node)):
             sections.append(_Section())
             late = set(asynchronous) if isinstance(node, Label) else late
-        elif isinstance(node, Comment) and node.content.startswith(PREFIX):
+        elif is_mark(node):
             sections[-1].add_mark(node)
         elif not (isinstance(node, Instruction) and is_placeholder(node, following)):
             sections[-1].add(node, location)
@@ -90,6 +93,9 @@ class _Section:
     marked: bool = False
     passes_mark: bool = False
     """Whether any of it follows a mark; otherwise nothing moves."""
+    order: dict[tuple[str, ...], int] = field(default_factory=dict)
+    known: int = 0
+    """How many of these places are named in front of the wait."""
 
     def add_mark(self, mark: Comment) -> None:
         self.marked = True
@@ -111,8 +117,18 @@ class _Section:
         placed: list[Node] = []
         current = self.location
         for node, location in [*self.early, (None, self.location)]:
-            if location is not current and location is not None:
+            if location is not current and location is not None and self._is_known(location):
                 placed.append(replace(location))
                 current = location
             placed += [node] if node is not None else []
         return placed
+
+    def _is_known(self, location: Directive) -> bool:
+        """Whether a `.loc` may stand in front of the wait. Without it, the instruction has the line before."""
+        caller = location.arguments.partition("inlined_at")[2]
+        return not caller or self.order.get(_place(caller), self.known) < self.known
+
+
+def _place(arguments: str) -> tuple[str, ...]:
+    """The file, line and column in the arguments of a `.loc`."""
+    return tuple(arguments.split()[:3])

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 
 from warplens.ptx.operands import names, read_by, written_by
-from warplens.ptx.tree import Comment, Declaration, Instruction, Label, Node, Scope
-from warplens.weave.mark_comments import PREFIX
+from warplens.ptx.tree import Declaration, Instruction, Label, Node, Scope
+from warplens.weave.mark_comments import is_mark
 from warplens.weave.mark_sites import BRANCHES, MarkSite
 
 _ARITHMETIC = frozenset(
@@ -64,7 +64,7 @@ def _up_to_jump(holder: list[Node], start: int) -> list[Node]:
         node = holder[number]
         if isinstance(node, Instruction) and node.opcode in BRANCHES:
             return holder[start : number + 1] if node.opcode == "bra" and node.predicate else []
-        if isinstance(node, Label | Declaration) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
+        if isinstance(node, Label | Declaration) or is_mark(node):
             return []
         if isinstance(node, Scope) and any(i.opcode in BRANCHES for i in instructions_of(node)):
             return []

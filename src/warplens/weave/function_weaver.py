@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warplens.ptx.edits import NodePosition
-from warplens.ptx.tree import Comment, Function, Instruction, Label, Node, Raw, Scope
+from warplens.ptx.tree import Function, Instruction, Label, Node, Raw, Scope
 from warplens.record.layout import WIDE_KINDS, Kind, word0
 from warplens.weave.early_conditions import make_early
 from warplens.weave.early_constants import build_constants
-from warplens.weave.mark_comments import PAYLOAD, PREFIX
+from warplens.weave.mark_comments import PAYLOAD, is_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, MarkSite, Outline, is_loose, is_placeholder
 from warplens.weave.record_words import LONG, RecordWords
 from warplens.weave.stores.deferred import LAST, DeferredRecords
@@ -373,6 +373,6 @@ def _memory_follows(holder: list[Node], at: int) -> bool:
                 return False
             if node.opcode in _MEMORY and node.predicate is None and "param" not in node.modifiers:
                 return not _READY & set(node.modifiers)
-        elif isinstance(node, Label | Scope) or (isinstance(node, Comment) and node.content.startswith(PREFIX)):
+        elif isinstance(node, Label | Scope) or is_mark(node):
             return False
     return False

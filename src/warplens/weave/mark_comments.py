@@ -19,9 +19,11 @@ import itertools
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TypeGuard
 from urllib.parse import quote, unquote
 
 from warplens.ptx.syntax import PtxError
+from warplens.ptx.tree import Comment, Node
 from warplens.record.layout import MAX_TAG, WIDE_KINDS, Kind
 from warplens.weave.barrier_operands import BarrierOperands
 
@@ -89,6 +91,11 @@ def encode_name(name: str) -> str:
 def mark_text(letter: str, name: str, *operands: str) -> str:
     """The content of a mark's comment, without `//`; the inverse of `parse_mark`."""
     return PREFIX + " ".join((letter, encode_name(name), *operands))
+
+
+def is_mark(node: Node | None) -> TypeGuard[Comment]:
+    """Whether a node is the comment of a mark."""
+    return isinstance(node, Comment) and node.content.startswith(PREFIX)
 
 
 def parse_mark(content: str, line: int) -> Mark | None:

@@ -13,7 +13,7 @@ from warplens.ptx.labels import JUMPS
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
 from warplens.record.layout import Kind
-from warplens.weave.mark_comments import PREFIX, Mark, parse_mark
+from warplens.weave.mark_comments import Mark, is_mark, parse_mark
 
 BRANCHES = frozenset({"bra", "brx", "ret", "exit", "call", "trap"})
 BARRIERS = frozenset({"bar", "barrier"})
@@ -200,7 +200,7 @@ def _branch_targets(function: Function) -> set[str]:
 
 def is_placeholder(node: Instruction, following: Node | None) -> bool:
     """Whether it is the dead `mov` of a mark, needed where inline asm must have a result."""
-    return node.opcode == "mov" and isinstance(following, Comment) and following.content.startswith(PREFIX)
+    return node.opcode == "mov" and is_mark(following)
 
 
 def _location(arguments: str, files: dict[str, str]) -> str:

@@ -12,6 +12,7 @@ from warplens.ptx.labels import jump_targets
 from warplens.ptx.tree import Comment, Declaration, Directive, Function, Label, Node, PtxModule, Raw, Scope
 from warplens.weave.block_index import linear_index, selected_index
 from warplens.weave.function_weaver import is_code
+from warplens.weave.mark_comments import is_mark
 from warplens.weave.weaving import Selection, Weaving
 
 _DEBUG_LABELS = ("$L__func_begin", "$L__func_end", "$L__tmp")
@@ -41,7 +42,8 @@ class PlainCopies:
             plain = Scope("\n", "{", 0, _copy_of(source.body or [], targets), "\n}")
             # The plain copy comes first: most blocks run it, and a jump costs them time.
             label = f"$wl_record_{function.name}"
-            at = next(number for number, node in enumerate(function.body) if is_code(node))
+            # A mark stays next to the clock read that it stands for, where the verification looks for it.
+            at = next(number for number, node in enumerate(function.body) if is_code(node) or is_mark(node))
             lines = [node for node in function.body[:at] if isinstance(node, Directive) and node.name == "loc"]
             # The woven code would otherwise start in the last line of the plain copy.
             again = [replace(line) for line in lines[-1:]]
