@@ -20,6 +20,7 @@ from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, R
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
 from warplens.record.layout import HEADER_BYTES, Kind, TrackState
 from warplens.weave.code_between import code_between
+from warplens.weave.early_constants import build_constants
 from warplens.weave.function_weaver import insert_before_exit, insert_opening, insert_warp_barrier
 from warplens.weave.mark_comments import parse_mark
 from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, number_marks, outline
@@ -218,8 +219,18 @@ class _AggregateKernel:
         self.registers.append(f"\t.reg .{size} {name};")
         return name
 
+    def _constants(self, block: MarkBlock) -> list[str]:
+        """The constants to build before the block's regions; see early_constants.py."""
+        rows = [self.rows[self.paths[id(site)], False] for site in block.sites if site.mark.kind is Kind.BEGIN
+                and id(site) in self.paths]  # fmt: skip
+        if not self.how.constants or self.wide or not rows:
+            return []
+        built, registers = build_constants(block, f"%wl_i{block.order}", self._begin(rows[0]))
+        self.registers += [f"\t.reg .b32 {name};" for name in registers]
+        return built
+
     def _block(self, block: MarkBlock) -> None:
-        later: list[str] = []
+        later = self._constants(block)
         for group in block.groups(self.how.fuse):
             lines, later = later, []
             if self._reconverges(group[0].position.node):
