@@ -57,6 +57,7 @@ def run_cases(
     resource.setrlimit(resource.RLIMIT_AS, (_used() + _MEMORY, hard))
     pa.set_cpu_count(1)
     warnings.simplefilter("error", RuntimeWarning)  # numpy warns where a number came out wrong
+    warnings.filterwarnings("error", message=".*Please report this")  # a fault that a user would only be told of
     in_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     try:
         with tempfile.TemporaryDirectory(prefix="warplens-fuzz-", dir=in_memory) as folder:

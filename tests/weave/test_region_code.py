@@ -47,7 +47,7 @@ def test_the_code_of_each_region_is_counted() -> None:
             **{"instructions": 2, "loads": 2, "load_bytes": 8, "load_waste": 8.0},
             **{"moved_bytes": 256, "wasted_bytes": 768, "fetch_bytes": 1024},
         },
-        "sync": {"instructions": 1, "barriers": 1},
+        "sync": {"instructions": 1, "barriers": 1, "unknown_barriers": 1},
         "add": {"instructions": 1, "atomics": 1},
         "": {"instructions": 6, "store_waste": 8.0, "stores": 1, "moved_bytes": 128, "wasted_bytes": 896},
     }
@@ -121,6 +121,15 @@ def test_the_bytes_that_an_instance_moves_are_known_unless_it_loops() -> None:
         "  // @warplens B sync", f"  // @warplens B load\n{loads}  // @warplens E load\n  // @warplens B sync"
     )
     assert weave(twice, buffer=SymbolBuffer()).code["k"]["1"]["moved_bytes"] == 256, "an instance runs one of them"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_block_size_that_no_device_has_takes_no_memory() -> None:
+    guarded = _TEXT.replace("  atom", "  setp.eq.u32 %p1, %r2, 0;\n  @%p1 atom")
+    plain = weave(guarded, buffer=SymbolBuffer()).code["k"]
+    for size in (1024, 99_999_999_999, 10**20):
+        text = guarded.replace(".param .u64 a)", f".param .u64 a) .reqntid {size}, 1, 1")
+        assert weave(text, buffer=SymbolBuffer()).code["k"].keys() == plain.keys()
 
 
 def test_a_kernel_whose_code_cannot_be_counted_is_recorded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def lane_access(
     operand = accessed_address(instruction)
     if not operand:
         return None
-    space, is_load, width = _space(instruction), instruction.opcode != "st", _width(instruction)
+    space, is_load, width = _space(instruction), instruction.opcode != "st", access_width(instruction)
     address = values.address(operand)
     if address.lanes is None:
         return LaneAccess(space, is_load, width)
@@ -101,7 +101,7 @@ def _waste_of_one(width: int, rows: bytes, lanes: bytes) -> float:
     return waste([(tuple(pairs), width)])
 
 
-def _width(instruction: Instruction) -> int:
+def access_width(instruction: Instruction) -> int:
     sizes = [SCALAR_BYTES[name] for name in instruction.modifiers if name in SCALAR_BYTES]
     vector = next((int(name[1:]) for name in instruction.modifiers if name in ("v2", "v4", "v8")), 1)
     return (sizes[-1] if sizes else WORD) * vector

@@ -19,6 +19,8 @@ from warplens.ptx.tree import Function, Instruction
 
 _WARPS = 16
 """Of a block whose size is not known."""
+_MOST_WARPS = 32
+"""A block has no more on any device; damaged PTX may name more."""
 Guard = tuple[str, bool]
 """A predicate register, and whether it must be false."""
 _Threads = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -47,7 +49,7 @@ class ThreadGuards:
         self._flow, self._width = flow, width
         self._function = function
         sizes = function.performance.get("reqntid") or function.performance.get("maxntid")
-        self._warps_of_block = max(math.prod(sizes) // LANES, 1) if sizes else _WARPS
+        self._warps_of_block = min(max(math.prod(sizes) // LANES, 1), _MOST_WARPS) if sizes else _WARPS
         self._writers = writers
         self._above: dict[int, frozenset[Guard]] = {0: frozenset()}
         self._values: list[LaneValues] = []

@@ -6,6 +6,7 @@ import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from warplens.ptx.barrier_need import barrier_needs
 from warplens.ptx.block_dependence import BlockDependence
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.lane_accesses import LaneAccess, accessed_address, lane_access, largest_waste
@@ -83,6 +84,7 @@ class _Counter:
         self.segments = CodeSegments(self.flow, sites, loops)
         self.writers = RegisterWriters(instructions)
         self.depends = BlockDependence(self.writers)
+        self.needs = barrier_needs(function, self.flow)
         # Most instructions are no access to memory and have nothing to do with an address.
         moving = [one for one in instructions if one.opcode in COUNTED]
         self.addresses = [address for one in moving if (address := accessed_address(one))]
@@ -196,6 +198,8 @@ class _Counter:
                 counts["unbounded"] = 1
             if one.node.opcode in COUNTED:
                 count(counts, one)
+                if need := self.needs.get(id(one.node)):
+                    counts[f"{need.value}_barriers"] += one.trips
                 if one.looped:
                     counts["loops"] = 1
         self._add_bytes(counts, executed)
