@@ -31,6 +31,9 @@ POLL = {"instructions": 30, "polls": 1, "loads": 2, "barriers": 1}
         ({"instructions": 4, "waits": 1}, Purpose.WAIT),
         ({"instructions": 80, "barriers": 1, "shared": 9}, Purpose.OTHER),
         ({"instructions": 4, "barriers": 1, "stores": 1}, Purpose.MEMORY),
+        ({"instructions": 10, "barriers": 2, "shared": 0.125, "stores": 1}, Purpose.WAIT),
+        ({"instructions": 80, "barriers": 10, "shared": 4}, Purpose.OTHER),
+        ({"instructions": 60, "waits": 8, "matrix": 4}, Purpose.OTHER),
         ({"instructions": 3, "barriers": 1, "matrix": 1}, Purpose.OTHER),
     ],
 )

@@ -92,8 +92,8 @@ def test_atomics_that_take_long_are_contended() -> None:
     code = {"count": {"instructions": 40, "atomics": 4}, "load": {"instructions": 9, "loads": 4, "load_bytes": 16}}
     first = findings(kernel(spans, code))[0]
     assert (first.kind, first.region) == ("atomics contention", "count")
-    shared = {**code, "count": {"instructions": 40, "shared_atomics": 4}}
-    assert verdict(findings(kernel(spans, shared)), "atomics contention").verdict == "refuted"
+    shared = {**code, "count": {"instructions": 40, "shared_atomics": 4, "loops": 1}}
+    assert verdict(findings(kernel(spans, shared)), "atomics contention").verdict == "refuted", "how many is not known"
 
 
 def test_too_little_in_flight_is_a_matter_of_bytes_not_of_warps() -> None:
@@ -199,6 +199,20 @@ def test_warps_that_a_role_leaves_idle_are_not_unmarked() -> None:
     ]
     trace.meta = replace(trace.meta, launches=tuple(infos))
     assert verdict(findings(trace), "unmarked time").verdict == "refuted"
+
+
+def test_time_after_the_last_record_that_fits_is_not_called_unmarked() -> None:
+    """Each warp made twice the records that fit, so half of its life has none."""
+    warps = [(block, warp) for block in range(SMS) for warp in range(8)]
+    spans = [Span("load", at, 1_000, *one) for one in warps for at in range(0, 40_000, 1_000)]
+    spans += [Span("end", 95_000, 9, *one) for one in warps]
+    assert verdict(findings(kernel(spans)), "unmarked time").verdict == "supported"
+    cut = kernel(spans)
+    full = {"capacity": 80, "most_written": 160}
+    cut.meta = replace(cut.meta, launches=tuple(replace(one, extra={**one.extra, **full}) for one in cut.meta.launches))
+    found = verdict(findings(cut), "unmarked time")
+    assert found.verdict == "undecided"
+    assert "records_per_warp" in found.advice
 
 
 def test_a_tiny_kernel_is_all_launch() -> None:

@@ -7,11 +7,14 @@ from collections import Counter
 
 import pytest
 
+from tests.support.modelled_barriers import BARRIER_FAMILIES
 from tests.support.modelled_gpu import DEVICES, run_modelled
-from tests.support.modelled_kernels import FAMILIES, Planted
+from tests.support.modelled_kernels import FAMILIES as FIRST_FAMILIES
+from tests.support.modelled_kernels import Planted
 from warplens.analyse.finding import Finding
 from warplens.analyse.findings import findings
 
+FAMILIES = FIRST_FAMILIES | BARRIER_FAMILIES
 _NO_REPAIR = 0.08
 _SMALL = 0.05
 """What the first finding about a healthy kernel may promise at least."""

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
+from warplens.analyse.groups import reduce_by
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask
 from warplens.analyse.producers import Matches
 from warplens.trace.model import BLOCK_ROWS
-from warplens.trace.schema import LIFE
 
 NONE = -1
 
@@ -106,21 +106,21 @@ class BlockPaths:
         self.resumed = np.maximum(self.freed, lives.start[self.wait])
 
     def _axis(self, row: Int, cycle: Int) -> Int:
-        return np.asarray(self.offset[self.lives.of_row[row]] + cycle)
+        return np.asarray(self.offset[self.lives.track_of(row)] + cycle)
 
     @cached_property
     def blocked(self) -> Int:
         """Cycles that each track waited for marked producers."""
         lives = self.lives
         waited = np.minimum(self.resumed, lives.end[self.wait]) - lives.start[self.wait]
-        return np.bincount(lives.of_row[self.wait], weights=waited, minlength=len(lives)).astype(np.int64)
+        return np.bincount(lives.track_of(self.wait), weights=waited, minlength=len(lives)).astype(np.int64)
 
     def _latest_wait(self, track: Int, cycle: Int) -> Int:
         """The last blocking wait of a track that ended at or before a cycle."""
         lives = self.lives
         ends = self._axis(self.wait, lives.end[self.wait])
         at = np.searchsorted(ends, self.offset[track] + cycle, side="right") - 1
-        here = lives.of_row[self.wait[np.maximum(at, 0)]] == track if len(self.wait) else np.zeros(len(track), bool)
+        here = lives.track_of(self.wait[np.maximum(at, 0)]) == track if len(self.wait) else np.zeros(len(track), bool)
         return np.where((at >= 0) & here, at, NONE)
 
     @cached_property
@@ -142,7 +142,7 @@ class BlockPaths:
         lives = self.lives
         last, start, follow, visited = self._route
         # The first piece of each block ends with the block; every other piece ends where a producer ended a wait.
-        track = np.concatenate([last, lives.of_row[self.producer[visited]]])
+        track = np.concatenate([last, lives.track_of(self.producer[visited])])
         end = np.concatenate([lives.finish[last], self.freed[visited]])
         left_by = np.concatenate([start, follow[visited]])
         begin = np.where(
@@ -158,18 +158,14 @@ class BlockPaths:
         In a specialised kernel, idle warps wait for the others at the kernel's end.
         """
         lives = self.lives
-        marked = np.ones(len(lives), bool)
-        if LIFE in lives.regions:
-            others = lives.region != lives.regions.index(LIFE)
-            marked = np.bincount(lives.of_row[others], minlength=len(lives)) > 0
-        order = np.lexsort((lives.finish, marked, lives.block))
+        order = np.lexsort((lives.finish, lives.has_regions, lives.block))
         ends = np.searchsorted(lives.block[order], np.arange(len(lives.blocks)), side="right") - 1
         return np.asarray(order[ends])
 
     def _links(self) -> Int:
         """For each blocking wait, the wait before its producer's end on the producer's track."""
         lives = self.lives
-        track = lives.of_row[self.producer].astype(np.int64)
+        track = lives.track_of(self.producer).astype(np.int64)
         follow = self._latest_wait(track, self.freed)
         # Always step back in time: a producer of zero length could otherwise create a cycle.
         ends = lives.end[self.wait]
@@ -190,7 +186,7 @@ class BlockPaths:
         parts = [self._own_on_path(some) for some in np.split(tracks, np.unique(cuts)) if len(some)]
         wait = self.wait[visited]
         copied = (self.resumed - self.freed)[visited].astype(np.float64)
-        parts.append(PathCells(lives.of_row[wait].astype(np.int64), lives.region[wait], copied))
+        parts.append(PathCells(lives.track_of(wait).astype(np.int64), lives.region[wait], copied))
         return PathCells(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(PathCells)))
 
     def _own_on_path(self, tracks: Int) -> PathCells:

@@ -12,6 +12,8 @@ from warplens.trace.schema import LaunchInfo
 _MEMORY_SHARE = 0.1
 _BESIDE_A_BARRIER, _BESIDE_A_POLL = 4, 40
 """Instructions that a region which only waits may have for each wait."""
+_FEW_ACCESSES = 1.25
+"""Accesses that it may have for each barrier but one."""
 LANES = 32
 _SECTOR, _WORD = 32, 4
 _BY = "moved_by_"
@@ -28,8 +30,10 @@ class CodeCounts:
     counts accesses whose addresses depend on loaded values. `matrix_flops` are operations of matrix products per
     warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
     indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
-    waits for an mbarrier or for asynchronous copies. `repeats` says that some bytes are moved in a loop of unknown
-    length, `loops` that any access, barrier or atomic is in one, `unbounded` that any instruction is.
+    waits for an mbarrier or for asynchronous copies. Of `barriers`, at the needed ones warps surely exchange data, at
+    the unneeded ones surely not, and of the unknown ones the code does not say it; older recordings have none of
+    these. `repeats` says that some bytes are moved in a loop of
+    unknown length, `loops` that any access, barrier or atomic is in one, `unbounded` that any instruction is.
 
     `moved_bytes` are the bytes that a warp asks global memory for or stores, each byte once, and `wasted_bytes` those
     that the sectors of its accesses have beside them. `block_bytes` are those that some threads of the block move for
@@ -54,6 +58,9 @@ class CodeCounts:
     atomics: float = 0
     shared_atomics: float = 0
     barriers: float = 0
+    needed_barriers: float = 0
+    unneeded_barriers: float = 0
+    unknown_barriers: float = 0
     matrix: float = 0
     matrix_flops: float = 0
     local: float = 0
@@ -91,9 +98,12 @@ class CodeCounts:
     def only_waits(self) -> bool:
         """Whether it does little but wait: at a barrier of the block, for an mbarrier, a flag or a lock."""
         stops = self.barriers + self.polls + self.waits
-        moved = self.stores + self.copies + self.matrix + (0 if self.polls else self.loads + self.atomics)
-        most = _BESIDE_A_POLL if self.polls + self.waits else _BESIDE_A_BARRIER
-        return stops > 0 and not moved and self.instructions <= most * stops
+        moved = self.copies + self.matrix + (0 if self.polls else self.loads + self.atomics)
+        if self.polls + self.waits:
+            return not (moved + self.stores) and self.instructions <= _BESIDE_A_POLL * stops
+        # What comes before or after a barrier is the work that it orders, but for a few accesses of some threads.
+        few = self.stores + self.shared + self.shared_atomics <= _FEW_ACCESSES * (stops - 1)
+        return stops > 0 and not moved and few and self.instructions <= _BESIDE_A_BARRIER * (stops + 1)
 
     @property
     def waits_for_memory(self) -> bool:
@@ -103,8 +113,17 @@ class CodeCounts:
     @property
     def only_computes(self) -> bool:
         """Whether its instructions take about as long as they do elsewhere: it accesses nothing outside the SM, waits
-        for no other warp, uses no matrix units, and has no loop of unknown length."""
-        held = self.loads + self.copies + self.atomics + self.waits + self.polls + self.barriers + self.local
+        for no other warp or atomic, uses no matrix units, and has no loop of unknown length."""
+        held = (
+            self.loads
+            + self.copies
+            + self.atomics
+            + self.shared_atomics
+            + self.waits
+            + self.polls
+            + self.barriers
+            + self.local
+        )
         return not (held or self.matrix or self.loops or self.unbounded)
 
     @property

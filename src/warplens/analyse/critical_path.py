@@ -15,7 +15,8 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
 from warplens.analyse.chains import BlockPaths, Chains, PathCells
-from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask
+from warplens.analyse.kernel_lives import each_variant
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
 from warplens.analyse.region_purpose import Purpose
@@ -93,22 +94,20 @@ def critical_path(trace: Trace, *, waits: str | None = None, matches: Matches | 
     """The critical path of every kernel; `waits` is a regular expression for regions that only wait."""
     lives = Lifetimes.of(trace)
     kinds = lives.purposes(waits)
-    paths = BlockPaths(lives, matches or match_waits(lives, kinds))
-    chains = Chains(lives)
-    return PerKernel({kernel: _KernelPath(lives, kernel, kinds, paths, chains).answer() for kernel in lives.variants})
+    found = (matches or match_waits(lives, kinds)).of_each_variant(lives)
+    return PerKernel({label: _KernelPath(own, kinds, found[label]).answer() for label, own in each_variant(lives)})
 
 
 class _KernelPath:
-    """Computes the critical path of one kernel from matrices of block × region and track × region."""
+    """Computes the critical path of one variant from matrices of block × region and track × region."""
 
-    def __init__(self, lives: Lifetimes, kernel: str, kinds: list[Purpose], paths: BlockPaths, chains: Chains) -> None:
-        self.lives, self.kernel, self.kinds, self.paths, self.chains = lives, kernel, kinds, paths, chains
-        self.launches = [int(at) for at in lives.launches_of(kernel)]
-        self.mine = np.isin(lives.blocks.launch, self.launches)
+    def __init__(self, lives: Lifetimes, kinds: list[Purpose], matches: Matches) -> None:
+        self.lives, self.kinds = lives, kinds
+        self.paths, self.chains = BlockPaths(lives, matches), Chains(lives)
+        self.launches = range(len(lives.launches))
         cycles = lives.blocks.end - lives.blocks.begin
         self.lasted = (lives.blocks.end_ns - lives.blocks.begin_ns).astype(np.float64)
         self.ns_per_cycle = self.lasted / np.maximum(cycles, 1)
-        self.tracks = lives.tracks_of(kernel)
         self.codes = self._regions()
         self.column = np.full(len(lives.regions), len(self.codes), np.int64)
         self.column[self.codes] = np.arange(len(self.codes))
@@ -116,16 +115,15 @@ class _KernelPath:
     def _regions(self) -> Int:
         """The regions to report: ordered by time on the blocks' paths, then by total time."""
         many, cells, paths = len(self.lives.regions), self.lives.cells, self.paths.on_path
-        anywhere = cells.by_region(cells.exclusive, self.tracks, many)
-        on_path = np.bincount(paths.region, weights=paths.cycles * self.tracks[paths.track], minlength=many)
+        anywhere = np.bincount(cells.region, weights=cells.exclusive, minlength=many)
+        on_path = np.bincount(paths.region, weights=paths.cycles, minlength=many)
         order = np.lexsort((-anywhere, -on_path))
         return order[anywhere[order] > 0][:_MAX_REGIONS]
 
     def _matrix(self, group: Array, groups: int, cells: PathCells) -> Float:
         width = len(self.codes) + 1
         key = group[cells.track] * width + self.column[cells.region]
-        mine = cells.cycles * self.tracks[cells.track]
-        summed: Float = np.bincount(key, weights=mine, minlength=groups * width).astype(np.float64)
+        summed: Float = np.bincount(key, weights=cells.cycles, minlength=groups * width).astype(np.float64)
         return summed.reshape(groups, width)
 
     def answer(self) -> CriticalPath:
@@ -172,8 +170,7 @@ class _KernelPath:
         return int(of.start) + int(self.lives.blocks.end_ns[of].argmax())
 
     def _longest_track(self) -> float:
-        lasted = (self.lives.finish_ns - self.lives.begin_ns)[self.lives.tracks_of(self.kernel)]
-        return float(lasted.max(initial=0))
+        return float((self.lives.finish_ns - self.lives.begin_ns).max(initial=0))
 
     def _spent(self) -> Float:
         """Cycles of each track in each region, less the time that producers made it wait."""
@@ -183,7 +180,7 @@ class _KernelPath:
             waited = np.minimum(self.paths.resumed, lives.end[wait]) - lives.start[wait]
             less = np.minimum(lives.own[wait], np.maximum(waited, 0))
             spent = PathCells(
-                np.concatenate((spent.track, lives.of_row[wait])),
+                np.concatenate((spent.track, lives.track_of(wait))),
                 np.concatenate((spent.region, lives.region[wait])),
                 np.concatenate((spent.cycles, -less)),
             )
@@ -202,7 +199,7 @@ class _KernelPath:
         for row, faster in enumerate(FASTER):
             floor = self.paths.longest(floor_now - faster * spent[:, :-1]) * self.ns_per_cycle[:, None]
             shrunk = np.maximum(self.lasted[:, None] - faster * on_path[:, :-1], floor)
-            saved = self.chains.along(np.maximum(self.lasted[:, None] - shrunk, 0.0) * self.mine[:, None])
+            saved = self.chains.along(np.maximum(self.lasted[:, None] - shrunk, 0.0))
             ends = lives.blocks.end_ns[:, None] - saved
             for launch in self.launches:
                 of = lives.blocks_of(launch)
@@ -223,8 +220,7 @@ class _KernelPath:
             self.paths.longest(np.where(spent[:, :-1] > 0, self.paths.floor[:, None], 0)) * self.ns_per_cycle[:, None]
         )
         spare = np.where(on_path[:, :-1] > 0, 0.0, np.maximum(self.lasted[:, None] - need, 0.0)) + behind[:, None]
-        usable: Mask = present & self.mine[:, None]
-        slack = np.where(usable, spare, np.inf).min(axis=0, initial=np.inf)
+        slack = np.where(present, spare, np.inf).min(axis=0, initial=np.inf)
         return np.where(np.isfinite(slack), slack, 0.0)
 
     def _steps(self, chain: list[int]) -> tuple[PathStep, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
+from warplens.analyse.kernel_lives import each_variant
 from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
@@ -70,8 +71,8 @@ def duration_shapes(trace: Trace) -> PerKernel[Shapes]:
     lives = Lifetimes.of(trace)
     first = _first_instances(lives)
     answers = {}
-    for kernel in lives.variants:
-        rows = lives.spans_of(kernel, measured=True)
+    for kernel, own in each_variant(lives):
+        rows = own.spans_of(kernel, measured=True)
         region = lives.region[rows]
         order = np.argsort(region.astype(np.uint16 if len(lives.regions) < 1 << 16 else np.int32), kind="stable")
         count = np.bincount(region, minlength=len(lives.regions))
@@ -143,7 +144,7 @@ def modes_of(lives: Lifetimes, label: str, region: str) -> TwoModes | None:
     """The two modes of one region of a kernel variant, without the rest of its shape."""
     mine = _sample(lives, label, region)
     two = find_modes(lives.duration[mine])
-    return two and replace(two, within_warps=_within_warps(two, lives.duration[mine], lives.of_row[mine]))
+    return two and replace(two, within_warps=_within_warps(two, lives.duration[mine], lives.track_of(mine)))
 
 
 def find_modes(durations: Int) -> TwoModes | None:

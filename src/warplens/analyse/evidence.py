@@ -15,13 +15,13 @@ from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.devices import find_peak
 from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.finding import Gain, Number, Spread, spread
+from warplens.analyse.kernel_lives import lives_of
 from warplens.analyse.known_facts import KnownFacts
-from warplens.analyse.lifetimes import Float, Int, Lifetimes
+from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.ramp import RAMP
-from warplens.analyse.region_cells import region_mask
 from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import ROLES
@@ -29,7 +29,9 @@ from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
 from warplens.analyse.variant_verdicts import VariantVerdicts
 from warplens.analyse.wait_classes import WaitClass, wait_class
+from warplens.analyse.waves import WAVES
 from warplens.record.capture import SAMPLED
+from warplens.record.cost_keys import ALONE_CYCLES
 from warplens.trace.schema import LaunchInfo
 
 T = TypeVar("T")
@@ -43,6 +45,9 @@ _SCHEDULERS = 4
 _CYCLES, _SHARED_CYCLES = 10, 40
 """What an instruction of a warp takes at most where nothing holds it up, and an access to shared memory."""
 _MOSTLY_WAITS = 0.4
+_REACHABLE = 0.9
+"""Of a peak."""
+_LEAST_BUSY = 0.5
 
 
 class Evidence(VariantVerdicts):
@@ -51,8 +56,8 @@ class Evidence(VariantVerdicts):
     def __init__(self, answers: Answers, label: str, given: KnownFacts) -> None:
         self.answers, self.label, self.given = answers, label, given
         self.trace = answers.trace
-        self.lives = Lifetimes.of(self.trace)
-        self.launches = [int(at) for at in self.lives.launches_of(label)]
+        self.lives = lives_of(Lifetimes.of(self.trace), label)
+        self.launches = range(len(self.lives.launches))
         self.kernel = self.lives.launches[self.launches[0]].kernel
 
     def of(self, analysis: Analysis[T]) -> T:
@@ -83,7 +88,7 @@ class Evidence(VariantVerdicts):
     @cached_property
     def kinds(self) -> dict[str, Purpose]:
         """The purpose of every region."""
-        return dict(zip(self.lives.regions, self.lives.purposes(self.answers.waits), strict=True))
+        return self.lives.purpose_of(self.answers.waits)
 
     # --- times
 
@@ -122,7 +127,7 @@ class Evidence(VariantVerdicts):
 
     @cached_property
     def warps(self) -> Parallelism:
-        return parallelism(self.lives, self.label, list(self.kinds.values()))
+        return parallelism(self.lives, self.lives.waiting(self.answers.waits))
 
     @cached_property
     def shares(self) -> dict[str, float]:
@@ -133,9 +138,10 @@ class Evidence(VariantVerdicts):
     def followers(self) -> dict[str, dict[str, float]]:
         """For each region, how much warp time the regions take that directly follow it, as far as they do."""
         lives, many = self.lives, len(self.lives.regions)
-        rows = lives.rows_of(np.flatnonzero(lives.tracks_of(self.label)))
+        rows = lives.rows_of(np.arange(len(lives)))
         rows = rows[lives.is_span[rows] & (lives.parent[rows] < 0)]
-        same = lives.of_row[rows[1:]] == lives.of_row[rows[:-1]]
+        track = lives.track_of(rows)
+        same = track[1:] == track[:-1]
         code = lives.region[rows].astype(np.int64)
         pairs, counts = np.unique((code[:-1] * many + code[1:])[same], return_counts=True)
         count = np.maximum(np.bincount(code, minlength=many), 1)
@@ -195,24 +201,53 @@ class Evidence(VariantVerdicts):
         known = [self.code.get(region) for region in self.warps.regions]
         if any(one is None or one.unbounded or one.loops for one in known):
             return None
-        issued = self._per_launch({name: self.code[name].instructions for name in self.warps.regions})
-        return float(issued / (_SCHEDULERS * max(self.warps.sms, 1.0) * self.kernel_ns * self.lives.cycles_per_ns))
+        return self.issued_at_least * self.plain_ns / self.kernel_ns
+
+    @cached_property
+    def issued_at_least(self) -> float:
+        """The same of the kernel's time without marks; loops of unknown length count once."""
+        issued = self._per_launch({name: one.instructions for name, one in self.code.items() if name})
+        return float(issued / (_SCHEDULERS * max(self.warps.sms, 1.0) * self.plain_ns * self.lives.cycles_per_ns))
 
     @property
     def mostly_unmarked(self) -> bool:
         """Whether so much is not marked that what runs beside a region is not known."""
-        return self.warps.unmarked > _MOST_UNMARKED
+        return self.warps.unmarked > _MOST_UNMARKED and not self.cut_off
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether warps made more records than fit, so that a part of their lives has none."""
+        sizes = (("capacity", "most_written"), ("records_per_warp", "records_needed"))
+        return any(0 < info.extra.get(fits, 0) < info.extra.get(made, 0) for info in self.infos for fits, made in sizes)
 
     def spans_in(self, regions: Sequence[str]) -> Int:
         """The rows of the spans of `regions` in this variant."""
         lives = self.lives
-        return lives.spans_in(lives.tracks_of(self.label), region_mask(lives.regions, regions))
+        return lives.spans_in(np.ones(len(lives), bool), self._mask(regions))
+
+    @cached_property
+    def own_rows(self) -> Int | None:
+        """The rows of this variant; None where these are all."""
+        lives = self.lives
+        return None if lives is lives.whole else lives.rows_of(np.arange(len(lives)))
 
     def cycles_in(self, regions: Sequence[str]) -> Float:
-        """Of each track of the trace, the cycles in `regions` of this variant."""
+        """Of each track of this variant, the cycles in `regions`."""
         cells = self.lives.cells
-        found = cells.by_track(cells.own, region_mask(self.lives.regions, regions), len(self.lives))
-        return found * self.lives.tracks_of(self.label)
+        return cells.by_track(cells.own, self._mask(regions), len(self.lives))
+
+    def _mask(self, regions: Sequence[str]) -> Mask:
+        found = np.zeros(len(self.lives.regions), bool)
+        found[[self.lives.region_codes[name] for name in regions if name in self.lives.region_codes]] = True
+        return found
+
+    @cached_property
+    def mark_cycles(self) -> Float:
+        """Of each track of the variant, the cycles of its warp that its records took, as far as they are known."""
+        cost = self.infos[0].cost if self.infos else {}
+        cells = self.lives.cells
+        spans = np.bincount(cells.track, cells.count, len(self.lives))
+        return np.asarray(2 * float(cost.get(ALONE_CYCLES, 0.0)) * spans, np.float64)
 
     def over_blocks(self, values: Any) -> Spread:
         return spread(values, "blocks")
@@ -226,8 +261,8 @@ class Evidence(VariantVerdicts):
     @cached_property
     def point(self) -> Roofline | None:
         """The kernel's place under the roofline, where its work and its device's peaks are known."""
-        given, device = self.given, device_of(self.trace)
-        mine = len(self.lives.kernels) == 1 if given.work_of is None else given.work_of in (self.kernel, self.label)
+        given, device, kernels = self.given, device_of(self.trace), self.lives.whole.kernels
+        mine = len(kernels) == 1 if given.work_of is None else given.work_of in (self.kernel, self.label)
         moved, flops = given.bytes, given.flops
         if moved is None and self.ncu is not None and not flops:
             moved = self.ncu.dram_bytes
@@ -266,7 +301,7 @@ class Evidence(VariantVerdicts):
         if peak is None or "fp16" not in peak.tflops:
             return 0.0
         flops = self._per_launch({name: one.matrix_flops for name, one in self.code.items() if name})
-        return float(min(flops / self._plain_ns / (1000 * peak.tflops["fp16"]), 1.0))
+        return float(min(flops / self.plain_ns / (1000 * peak.tflops["fp16"]), 1.0))
 
     @cached_property
     def memory_reached(self) -> float | None:
@@ -297,10 +332,23 @@ class Evidence(VariantVerdicts):
 
         return self._share_of_peak(own, block=True) or 0.0
 
-    @property
+    @cached_property
     def memory_busy(self) -> bool:
-        """Whether the kernel surely moves so much that the memory's throughput is the limit."""
-        return self.memory_at_least >= NEAR_ROOF
+        """Whether the kernel surely moves so much, while SMs have blocks, that the memory's throughput is the limit."""
+        return self.memory_at_least / max(1 - self.of(WAVES).idle, _LEAST_BUSY) >= NEAR_ROOF
+
+    @cached_property
+    def shared_busy(self) -> float:
+        """The share of the kernel's time without marks in which accesses keep an SM's shared memory busy, at least: one
+        cycle each, and one more for each lane that has to wait for others of its access."""
+        cycles = self._per_launch({name: one.shared * one.mean_ways for name, one in self.code.items()})
+        return float(cycles / max(self.warps.sms, 1.0) / (self.plain_ns * self.lives.cycles_per_ns))
+
+    @property
+    def room(self) -> float:
+        """The share of the time that is left to gain, at most, before the schedulers, the shared memory or the memory
+        of the device are busy all the time."""
+        return max(1 - max(self.issued_at_least, self.shared_busy, self.memory_at_least) / _REACHABLE, 0.0)
 
     @property
     def _bytes_unknown(self) -> bool:
@@ -314,15 +362,14 @@ class Evidence(VariantVerdicts):
         if block:
             by_block = {name: one.block_bytes / self._warps_in(name) for name, one in self.code.items()}
             moved += self._per_launch({name: one for name, one in by_block.items() if one})
-        return moved / self._plain_ns / peak.bandwidth
+        return moved / self.plain_ns / peak.bandwidth
 
     def _warps_in(self, region: str) -> float:
         """How many warps of a block run a region, in the blocks in which any does."""
         lives, cells = self.lives, self.lives.cells
-        tracks = np.flatnonzero(lives.tracks_of(self.label))
-        if region in lives.regions:
-            here = (cells.region == lives.regions.index(region)) & lives.tracks_of(self.label)[cells.track]
-            tracks = np.unique(cells.track[here])
+        tracks = np.arange(len(lives))
+        if region in lives.region_codes:
+            tracks = np.unique(cells.track[cells.region == lives.region_codes[region]])
         return max(len(tracks) / max(len(np.unique(lives.block[tracks])), 1), 1.0)
 
     @cached_property
@@ -344,17 +391,23 @@ class Evidence(VariantVerdicts):
         return Gain.around(least, most, min(roof, self.most_gain))
 
     @property
-    def _plain_ns(self) -> float:
+    def plain_ns(self) -> float:
+        """The kernel's time without what marks add to it, as far as that is known."""
         return self.kernel_ns * (1 - (self.cost or 0.0))
 
     def _per_launch(self, amounts: Mapping[str, float]) -> float:
         """The sum over all instances of the regions in one launch, also in blocks that were not recorded; code outside
         all regions runs once per warp."""
-        lives, mine = self.lives, self.lives.tracks_of(self.label)
-        instances = lives.cells.by_region(lives.cells.count, mine, len(lives.regions))
-        counts = {**dict(zip(lives.regions, instances.tolist(), strict=True)), "": int(mine.sum())}
-        whole = sum(amount * counts.get(name, 0) for name, amount in amounts.items())
+        whole = sum(amount * self._instances.get(name, 0) for name, amount in amounts.items())
         return float(whole * self.blocks_per_recorded / len(self.launches))
+
+    @cached_property
+    def _instances(self) -> dict[str, float]:
+        """How often each region ran in what was recorded, and how many warps did."""
+        lives, cells = self.lives, self.lives.cells
+        found = np.bincount(cells.region, cells.count, len(lives.regions))
+        counts = {lives.regions[code]: float(found[code]) for code in np.flatnonzero(found)}
+        return counts | {"": len(lives)}
 
     @cached_property
     def blocks_per_recorded(self) -> float:

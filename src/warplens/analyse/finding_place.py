@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from warplens.analyse.finding import Finding
+from warplens.analyse.groups import reduce_by
 from warplens.analyse.hypotheses.block_balance import CAUSE as BLOCK_IMBALANCE
 from warplens.analyse.hypotheses.last_wave import CAUSE as LAST_WAVE
 from warplens.analyse.hypotheses.launch_ramp import CAUSE as LAUNCH_RAMP
-from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by
+from warplens.analyse.kernel_lives import lives_of
+from warplens.analyse.lifetimes import Int, Lifetimes
 from warplens.trace.model import Trace
 
 _TAILS = (BLOCK_IMBALANCE, LAST_WAVE)
@@ -46,11 +48,11 @@ def finding_place(one: Finding, trace: Trace) -> FindingPlace | None:
 
     `trace` may be a part of the trace that the finding is about: blocks, warps and SMs that it lacks are left out.
     """
-    lives = Lifetimes.of(trace)
-    launches = lives.launches_of(one.kernel)
-    if not len(launches):
+    whole = Lifetimes.of(trace)
+    if not len(whole.launches_of(one.kernel)):
         return None
-    launch = int(max(launches.tolist(), key=lambda at: lives.launches[at].duration_ns))
+    lives = lives_of(whole, one.kernel)
+    launch = max(range(len(lives.launches)), key=lambda at: lives.launches[at].duration_ns)
     tracks = np.flatnonzero(lives.launch == launch)
     named = {"sms": lives.sm, "blocks": lives.blocks.number[lives.block], "warps": lives.warp}
     kept: dict[str, tuple[int, ...]] = {}
@@ -75,13 +77,13 @@ def finding_place(one: Finding, trace: Trace) -> FindingPlace | None:
 
 def _region_place(lives: Lifetimes, tracks: Int, region: str) -> tuple[int, int, int] | None:
     """The block in which the region took most time: its warp with most of it, and the time of its spans."""
-    if region not in lives.regions:
+    if region not in lives.region_codes:
         return None
     rows = lives.rows_of(tracks)
-    rows = rows[(lives.region[rows] == list(lives.regions).index(region)) & lives.is_span[rows]]
+    rows = rows[(lives.region[rows] == lives.region_codes[region]) & lives.is_span[rows]]
     if not len(rows):
         return None
-    of_row, length = lives.of_row[rows], lives.duration[rows]
+    of_row, length = lives.track_of(rows), lives.duration[rows]
     block = int(np.bincount(lives.block[of_row], weights=length).argmax())
     inside = lives.block[of_row] == block
     track = int(np.bincount(of_row[inside], weights=length[inside]).argmax())

@@ -208,6 +208,8 @@ def reliable(one: Finding, verdicts: VariantVerdicts, kernel_ns: float, error_ns
         return one
     if one.gain.high < _MIN_GAIN:
         return verdicts.refuted(one.kind, one.what)
+    if one.evidence.get("from") == "PTX":
+        cost = None  # marks do not change what the code does
     return one if one.withheld else replace(one, withheld=too_small(one.gain.high, kernel_ns, error_ns, cost))
 
 

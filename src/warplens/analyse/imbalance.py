@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.code_counts import merged_code
-from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask, reduce_by
+from warplens.analyse.groups import reduce_by
+from warplens.analyse.kernel_lives import each_variant
+from warplens.analyse.lifetimes import Array, Float, Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
-from warplens.analyse.region_purpose import Purpose
-from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.analyse.roles import WarpRole, roles_by_kernel, warp_roles
 from warplens.analyse.wait_classes import WaitClass, wait_class
 from warplens.record.block_lives import BlockLives
 from warplens.trace.model import Trace
@@ -60,47 +62,44 @@ class Imbalance:
 def imbalance(trace: Trace, *, waits: str | None = None) -> PerKernel[Imbalance]:
     """Measure the imbalance of every kernel; `waits` is a regular expression for regions that only wait."""
     lives = Lifetimes.of(trace)
-    waiting = np.array([purpose is Purpose.WAIT for purpose in lives.purposes(waits)], bool)
-    cells = lives.cells
-    at_work = cells.own * ~waiting[cells.region]
-    work = np.bincount(cells.track, weights=at_work, minlength=len(lives)).astype(np.float64)
+    waiting = lives.waiting(waits)
     roles, role = warp_roles(lives)
+    numbers = roles_by_kernel(roles)
     code = merged_code(trace)
     barriers = waiting & np.array(
         [wait_class(name, code.get(name)) is WaitClass.BARRIER for name in lives.regions], bool
     )
-    meeting = {name: _meeting(lives, name, roles, barriers) for name in lives.variants}
-    return PerKernel(
-        {name: _of_kernel(lives, name, work, at_work, roles, role, meeting[name]) for name in lives.variants}
-    )
+    found = {}
+    for label, own in each_variant(lives):
+        members = {number: roles[number] for number in numbers[label]}
+        meeting = _meeting(own, label, list(members.values()), barriers)
+        found[label] = _of_variant(own, waiting, members, role[own.tracks], meeting)
+    return PerKernel(found)
 
 
-def _meeting(lives: Lifetimes, kernel: str, roles: tuple[WarpRole, ...], barriers: Mask) -> WarpRole | None:
-    """All warps of a kernel as one role, if warps of different roles wait long for one another at a barrier."""
-    own = [one for one in roles if one.kernel == kernel]
+def _meeting(lives: Lifetimes, kernel: str, own: Sequence[WarpRole], barriers: Mask) -> WarpRole | None:
+    """All warps of a variant as one role, if warps of different roles wait long for one another at a barrier."""
     shared = set.intersection(*(set(one.regions) for one in own)) if len(own) > 1 else set()
-    codes = [code for code in np.flatnonzero(barriers) if lives.regions[code] in shared]
+    codes = [code for code in map(lives.region_codes.__getitem__, shared) if barriers[code]]
     if not codes:
         return None
     cells = lives.cells
-    waited = cells.own[np.isin(cells.region, codes) & lives.tracks_of(kernel)[cells.track]].sum()
-    lived = (lives.finish - lives.begin)[lives.tracks_of(kernel)].sum()
+    waited = cells.own[np.isin(cells.region, codes)].sum()
+    lived = (lives.finish - lives.begin).sum()
     if waited < _LONG_WAIT * lived:
         return None
     regions = dict.fromkeys(region for one in own for region in one.regions)
     return WarpRole(kernel, tuple(sorted(warp for one in own for warp in one.warps)), tuple(regions))
 
 
-def _of_kernel(
-    lives: Lifetimes,
-    kernel: str,
-    work: Float,
-    at_work: Float,
-    roles: tuple[WarpRole, ...],
-    role: Int,
-    meeting: WarpRole | None,
+def _of_variant(
+    lives: Lifetimes, waiting: Mask, roles: Mapping[int, WarpRole], role: Int, meeting: WarpRole | None
 ) -> Imbalance:
-    parts = [lives.all_blocks_of(int(at)) for at in lives.launches_of(kernel)]
+    """`lives` are those of the variant, `role` has the number of each track's role."""
+    cells, launches = lives.cells, range(len(lives.launches))
+    at_work: Float = (cells.own * ~waiting[cells.region]).astype(np.float64)
+    work = np.bincount(cells.track, weights=at_work, minlength=len(lives)).astype(np.float64)
+    parts = [lives.all_blocks_of(at) for at in launches]
     each = [part.end - part.begin for part in parts]
     late_parts = [_late(one) for one in each]
     medians = [float(np.median(one)) for one in each]
@@ -110,24 +109,22 @@ def _of_kernel(
     numbers = np.concatenate([part.number for part in parts])[late]
     named = numbers[np.argsort(-lasted[late], kind="stable")]
     balances = [
-        _balance(lives, work, at_work, one, role == number)
-        for number, one in enumerate(roles)
-        if one.kernel == kernel and len(one.warps) > 1
+        _balance(lives, work, at_work, one, role == number) for number, one in roles.items() if len(one.warps) > 1
     ]
     if meeting is not None:
-        balances.append(_balance(lives, work, at_work, meeting, lives.tracks_of(kernel)))
+        balances.append(_balance(lives, work, at_work, meeting, np.ones(len(lives), bool)))
     return Imbalance(
         roles=tuple(balances),
         block_median_ns=float(np.median(medians)),
         block_factor=float(np.mean(factors)),
         late_blocks=tuple(dict.fromkeys(named.tolist()))[:_MAX_NAMED],
         late_share=float(late.mean()),
-        late_region=_late_region(lives, kernel, parts, late_parts),
+        late_region=_late_region(lives, parts, late_parts),
         late_median_ns=float(np.median(lasted[late])) if late.any() else 0.0,
-        sm_loss=float(np.mean([_sm_loss(lives, at) for at in lives.launches_of(kernel)])),
+        sm_loss=float(np.mean([_sm_loss(lives, at) for at in launches])),
         slow_sms=slow,
         sm_factor=sm_factor,
-        launches=len(lives.launches_of(kernel)),
+        launches=len(launches),
     )
 
 
@@ -179,16 +176,15 @@ def _late(lasted: Int) -> Mask:
     return np.asarray((lasted > _LATE * middle) & (lasted > middle + _FAR * spread))
 
 
-def _late_region(lives: Lifetimes, kernel: str, parts: list[BlockLives], late_parts: list[Mask]) -> str:
+def _late_region(lives: Lifetimes, parts: list[BlockLives], late_parts: list[Mask]) -> str:
     """The region in which late blocks spend most more than the others, as far as both were recorded."""
     late = np.zeros(len(lives.blocks), bool)
-    for at, part, chosen in zip(lives.launches_of(kernel).tolist(), parts, late_parts, strict=True):
+    for at, (part, chosen) in enumerate(zip(parts, late_parts, strict=True)):
         of = lives.blocks_of(at)
         late[of] = np.isin(lives.blocks.number[of], part.number[chosen])
     if not late.any():
         return ""
-    others = np.isin(lives.blocks.launch, lives.launches_of(kernel)) & ~late
-    some, rest = (np.flatnonzero(chosen[lives.block]) for chosen in (late, others))
+    some, rest = (np.flatnonzero(chosen[lives.block]) for chosen in (late, ~late))
     return _difference(lives, lives.cells.exclusive, some, rest)
 
 

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from warplens.analyse.lifetimes import LaunchLifetime, Lifetimes, reduce_by
+from warplens.analyse.groups import reduce_by
+from warplens.analyse.lifetimes import LaunchLifetime, Lifetimes
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ _SHAPES = ("grid", "sizes", "block")
 _FOLLOWING = ("grid", "sizes")
 """Values that follow from others where a tile's size differs; a label leaves them out if it can."""
 _MIXED = "mixed"
+_PLAIN: Mapping[str, Any] = {}
+"""What a launch without a description is taken to say."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,15 @@ class KernelVariant:
 def kernel_variants(launches: Iterable[LaunchInfo], *, merge: bool = False) -> list[KernelVariant]:
     """The variants of every kernel, in the order of first launch. `merge` makes one of each kernel's variants."""
     groups: dict[str, dict[str, list[LaunchInfo]]] = {}
+    identity = _Identities()
     for info in launches:
-        groups.setdefault(info.kernel, {}).setdefault("" if merge else _identity(info), []).append(info)
+        groups.setdefault(info.kernel, {}).setdefault("" if merge else identity.of(info), []).append(info)
     found = []
     for kernel, variants in groups.items():
         infos = list(variants.values())
         values = [{} if merge else _values(some) for some in infos]
         for some, known, label in zip(infos, values, _labels(kernel, values), strict=True):
-            found.append(KernelVariant(kernel, label, known, tuple(some), _ran(some)))
+            found.append(KernelVariant(kernel, label, known, tuple(some), _ran(some, identity)))
     return found
 
 
@@ -79,8 +82,18 @@ def variant_rows(trace: Trace) -> npt.NDArray[np.int64]:
     return code[trace.numpy("rank").astype(np.int64) * width + trace.numpy("launch")]
 
 
-def _identity(info: LaunchInfo) -> str:
-    return json.dumps([info.extra.get(VARIANT, {}), info.extra.get(VARIANT_NUMBER, 1)], sort_keys=True, default=str)
+class _Identities:
+    """Tells variants apart. Launches of one variant mostly share its description, which is written once then."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[int, int], str] = {}
+
+    def of(self, info: LaunchInfo) -> str:
+        described, number = info.extra.get(VARIANT, _PLAIN), info.extra.get(VARIANT_NUMBER, 1)
+        key = id(described), id(number)
+        if key not in self._texts:
+            self._texts[key] = json.dumps([described, number], sort_keys=True, default=str)
+        return self._texts[key]
 
 
 def _values(launches: Sequence[LaunchInfo]) -> dict[str, Any]:
@@ -94,9 +107,9 @@ def _values(launches: Sequence[LaunchInfo]) -> dict[str, Any]:
     return values
 
 
-def _ran(launches: Sequence[LaunchInfo]) -> int:
+def _ran(launches: Sequence[LaunchInfo], identity: _Identities) -> int:
     """Launches that the program made, over all ranks and variants among these."""
-    counts = {(info.rank, _identity(info)): int(info.extra.get(VARIANT_LAUNCHES, 0)) for info in launches}
+    counts = {(info.rank, identity.of(info)): int(info.extra.get(VARIANT_LAUNCHES, 0)) for info in launches}
     return sum(counts.values())
 
 

@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.analyse.code_counts import merged_code
+from warplens.analyse.groups import reduce_by, unique_rows
 from warplens.analyse.kernel_variants import kernel_variants
-from warplens.analyse.region_cells import RegionCells, TrackSums
+from warplens.analyse.region_cells import RegionCells, TrackExtents, TrackSums
 from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.row_pass import pass_over
 from warplens.record.block_lives import BlockLives, unpack_lives
 from warplens.record.capture import BLOCK_LIVES, SAMPLED
 from warplens.trace.model import BLOCK_ROWS, Trace
 from warplens.trace.runs import Runs
-from warplens.trace.schema import LaunchInfo
+from warplens.trace.schema import LIFE, LaunchInfo
 
 Array = npt.NDArray[Any]
 Int = npt.NDArray[np.int64]
@@ -89,6 +90,8 @@ class Lifetimes:
         self.first, self.counts = tracks.starts, tracks.counts
         self._per_track: dict[str, Int] = {}
         self._purposes: dict[str | None, list[Purpose]] = {}
+        self._purpose_of: dict[str | None, dict[str, Purpose]] = {}
+        self._waiting: dict[str | None, Mask] = {}
         self._tracks_of: tuple[str, Mask] = "", np.zeros(0, bool)
 
     @classmethod
@@ -98,6 +101,11 @@ class Lifetimes:
         if not isinstance(found, cls):
             found = trace.derived[cls] = cls(trace)
         return found
+
+    @property
+    def whole(self) -> Lifetimes:
+        """Those of the whole trace, where these are of a part of it (kernel_lives.py)."""
+        return self
 
     def __len__(self) -> int:
         return len(self.first)
@@ -143,10 +151,44 @@ class Lifetimes:
             self._purposes[waits] = purposes(self.regions, waits, merged_code(self.trace))
         return self._purposes[waits]
 
+    def waiting(self, waits: str | None = None) -> Mask:
+        """Whether each region waits."""
+        if waits not in self._waiting:
+            self._waiting[waits] = np.array([kind is Purpose.WAIT for kind in self.purposes(waits)], bool)
+        return self._waiting[waits]
+
+    def purpose_of(self, waits: str | None = None) -> dict[str, Purpose]:
+        """The same by name."""
+        if waits not in self._purpose_of:
+            self._purpose_of[waits] = dict(zip(self.regions, self.purposes(waits), strict=True))
+        return self._purpose_of[waits]
+
     @cached_property
     def of_row(self) -> npt.NDArray[np.int32]:
         """The index of each row's track in the per-track arrays; track numbers in the trace may have gaps."""
         return np.repeat(np.arange(len(self), dtype=np.int32), self.counts)
+
+    def track_of(self, rows: Int) -> Int:
+        """The index of the track of each of some rows, which must be on these tracks."""
+        return np.asarray(self.of_row[rows], np.int64)
+
+    @cached_property
+    def tracks(self) -> Int:
+        """The number of each track in the whole trace."""
+        return np.arange(len(self))
+
+    @cached_property
+    def has_regions(self) -> Mask:
+        """Whether each track has more than its own lifetime."""
+        if LIFE not in self.regions:
+            return np.ones(len(self), bool)
+        others = self.region != self.regions.index(LIFE)
+        return np.asarray(np.bincount(self.of_row[others], minlength=len(self)) > 0)
+
+    @cached_property
+    def row_bounds(self) -> Int:
+        """The first row of each track of the whole trace, then the number of rows."""
+        return np.append(self.first, len(self.start)).astype(np.int64)
 
     @cached_property
     def end(self) -> Int:
@@ -222,21 +264,26 @@ class Lifetimes:
         return self._launches[1]
 
     @property
+    def extents(self) -> TrackExtents:
+        """The first and the last moment of each track."""
+        return self._sums.extents
+
+    @property
     def begin(self) -> Int:
         """The earliest begin of each track: a clock may step back, so its first record is not always its earliest."""
-        return self._sums.extents.begin
+        return self.extents.begin
 
     @property
     def finish(self) -> Int:
-        return self._sums.extents.finish
+        return self.extents.finish
 
     @property
     def begin_ns(self) -> Int:
-        return self._sums.extents.begin_ns
+        return self.extents.begin_ns
 
     @property
     def finish_ns(self) -> Int:
-        return self._sums.extents.finish_ns
+        return self.extents.finish_ns
 
     @cached_property
     def launches(self) -> tuple[LaunchLifetime, ...]:
@@ -438,25 +485,3 @@ def _known_blocks(info: LaunchInfo | None, recorded: int) -> int:
 def _known_sms(info: LaunchInfo | None) -> int:
     """SMs that ran blocks of a sampled launch; 0 for other launches, whose rows tell."""
     return int(info.extra.get(SAMPLED, {}).get("sms", 0)) if info else 0
-
-
-def unique_rows(*columns: Int) -> tuple[list[Int], Int, Int]:
-    """Distinct tuples in sorted order, the index of the first occurrence of each, and the tuple of each entry."""
-    if not len(columns[0]):
-        empty = np.empty(0, np.int64)
-        return [empty for _ in columns], empty, empty
-    key = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        low, high = int(column.min()), int(column.max())
-        key = key * (high - low + 1) + (column - low)
-    _, at, index = np.unique(key, return_index=True, return_inverse=True)
-    return [np.asarray(column[at], np.int64) for column in columns], at, index.reshape(-1)
-
-
-def reduce_by(what: np.ufunc, values: Array, index: Int, groups: int) -> Array:
-    """Reduce the values of each group; every group has at least one."""
-    if not groups:
-        return values[:0]
-    order = np.argsort(index, kind="stable")
-    starts = np.searchsorted(index[order], np.arange(groups))
-    return np.asarray(what.reduceat(values[order], starts))

@@ -12,6 +12,7 @@ import numpy as np
 from warplens import native
 from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.intervals import MAX_SETS, TAG_BITS, concurrency, union
+from warplens.analyse.kernel_lives import each_variant
 from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.pipeline import Pipeline, pipeline_depth
@@ -64,7 +65,7 @@ def overlap(trace: Trace, *, waits: str | None = None) -> PerKernel[Overlap]:
     """Measure the overlap of regions in every kernel, exact to the cycle: the warps of an SM share its clock."""
     lives = Lifetimes.of(trace)
     kinds = lives.purposes(waits)
-    return PerKernel({kernel: _of_kernel(lives, kernel, kinds) for kernel in lives.variants})
+    return PerKernel({label: _of_variant(own, label, kinds) for label, own in each_variant(lives)})
 
 
 class _Axis:
@@ -84,9 +85,9 @@ class _Axis:
         self.end = self.start + lives.duration.astype(self.start.dtype)
 
 
-def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Overlap:
-    cells = lives.cells
-    busy = cells.by_region(cells.exclusive, lives.tracks_of(kernel), len(lives.regions))
+def _of_variant(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Overlap:
+    """`lives` are those of the variant."""
+    busy = np.bincount(lives.cells.region, lives.cells.exclusive, len(lives.regions)).astype(np.float64)
     order = np.argsort(-busy, kind="stable")
     shown = order[busy[order] > 0].tolist()
     groups = [[code] for code in shown[: MAX_SETS - 3]]
@@ -103,9 +104,9 @@ def _of_kernel(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Overlap:
     with ThreadPoolExecutor(1) as pool:
         # C code runs beside the interpreter; what it reads is in memory already.
         running = pool.submit(measure)
-        pipeline = pipeline_depth(lives, kernel, kinds)
+        pipeline = pipeline_depth(lives, kinds)
         lasted = running.result()
-    sm_cycles = _sm_cycles(lives, kernel)
+    sm_cycles = _sm_cycles(lives)
     names = [lives.regions[codes[0]] if len(codes) == 1 else REST for codes in groups]
     purpose_of = [kinds[codes[0]] for codes in groups]
     return _answer(lasted, names, purpose_of, sm_cycles, pipeline)
@@ -115,14 +116,14 @@ def _lasted(lives: Lifetimes, kernel: str, group_of: Int, groups: int) -> Callab
     """A function that measures the cycles in which exactly the groups of each bit mask were active."""
     library = native.load()
     if library is None:
-        lasted = _lasted_by_sorting(lives, kernel, group_of, groups)
+        lasted = _lasted_by_sorting(lives.whole, kernel, group_of, groups)
         return lambda: lasted
-    tracks = np.flatnonzero(lives.tracks_of(kernel))
-    tracks = tracks[np.argsort(lives.place[tracks], kind="stable")]
-    places = np.append(run_starts(lives.place[tracks]), len(tracks)).astype(np.int64)
+    order = np.argsort(lives.place, kind="stable")
+    tracks = lives.tracks[order]
+    places = np.append(run_starts(lives.place[order]), len(tracks)).astype(np.int64)
     arrays = [
         *(lives.start, lives.duration, lives.region, lives.parent, lives.is_span, lives.detached),
-        np.append(lives.first, len(lives.start)).astype(np.int64),
+        lives.row_bounds,
         group_of.astype(np.int32),
     ]
     arrays = [np.ascontiguousarray(array) for array in arrays]
@@ -161,10 +162,10 @@ def _parts(group: Int, groups: int, rows: Int | slice) -> list[Int]:
     return [chosen[bounds[number] : bounds[number + 1]] for number in range(groups)]
 
 
-def _sm_cycles(lives: Lifetimes, kernel: str) -> float:
-    """SM time of a kernel in cycles: the durations of its launches times the SMs that ran its blocks."""
+def _sm_cycles(lives: Lifetimes) -> float:
+    """SM time of a variant in cycles: the durations of its launches times the SMs that ran its blocks."""
     places = np.bincount(lives.place_launch, minlength=len(lives.launches))
-    ns = sum(float(places[at]) * lives.launches[at].duration_ns for at in lives.launches_of(kernel).tolist())
+    ns = sum(float(places[at]) * launch.duration_ns for at, launch in enumerate(lives.launches))
     return float(ns * lives.cycles_per_ns)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lifetimes import Lifetimes
-from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.lifetimes import Lifetimes, Mask
 from warplens.trace.schema import LIFE
 
 
@@ -37,29 +36,28 @@ class Parallelism:
         return self.resident / max(self.sms, 1.0)
 
 
-def parallelism(lives: Lifetimes, label: str, kinds: list[Purpose]) -> Parallelism:
-    """Measure the warps of one variant."""
-    launches = lives.launches_of(label)
-    tracks = np.flatnonzero(lives.tracks_of(label))
-    cells = lives.cells
-    own = cells.by_region(cells.own, lives.tracks_of(label), len(lives.regions))
-    waits = np.array([kind is Purpose.WAIT for kind in kinds], bool)
-    alive_ns = float((lives.finish_ns - lives.begin_ns)[tracks].sum())
-    lived = max(float((lives.finish - lives.begin)[tracks].sum()), 1.0)
-    infos = [lives.launches[at].info for at in launches.tolist()]
+def parallelism(lives: Lifetimes, waits: Mask) -> Parallelism:
+    """Measure the warps of one variant, whose lifetimes `lives` are; `waits` says which regions wait."""
+    cells, launches = lives.cells, range(len(lives.launches))
+    own = np.bincount(cells.region, cells.own, len(lives.regions)).astype(np.float64)
+    alive_ns = float((lives.finish_ns - lives.begin_ns).sum())
+    lived = max(float((lives.finish - lives.begin).sum()), 1.0)
+    infos = [launch.info for launch in lives.launches]
     known = sum(info.busy_cycles for info in infos if info)
+    found = np.flatnonzero(own > 0)
+    longest = found[np.argsort(-own[found], kind="stable")].tolist()
     busy = max(known if all(infos) and known else 0.0, lived)
-    total = float(sum(lives.launches[at].duration_ns for at in launches.tolist())) or 1.0
-    scale = _unrecorded(lives, launches.tolist())
+    total = float(sum(launch.duration_ns for launch in lives.launches)) or 1.0
+    scale = _unrecorded(lives, launches)
     resident = scale * alive_ns * (busy / lived) / total
     shares = own / busy
-    if LIFE in lives.regions:
-        shares[lives.regions.index(LIFE)] = 0.0  # the life of a warp is no region
+    if LIFE in lives.region_codes:
+        shares[lives.region_codes[LIFE]] = 0.0  # the life of a warp is no region
     return Parallelism(
         resident=resident,
         working=resident * (1 - float(shares[waits].sum())),
-        sms=float(np.mean([_used(lives, at) for at in launches.tolist()])),
-        regions={lives.regions[code]: float(shares[code]) for code in np.argsort(-shares) if shares[code] > 0},
+        sms=float(np.mean([_used(lives, at) for at in launches])),
+        regions={lives.regions[code]: float(shares[code]) for code in longest if shares[code] > 0},
         unmarked=max(1 - float(shares.sum()), 0.0),
     )
 
@@ -68,7 +66,7 @@ def _used(lives: Lifetimes, at: int) -> int:
     return len(np.unique(lives.all_blocks_of(at).sm))
 
 
-def _unrecorded(lives: Lifetimes, launches: list[int]) -> float:
+def _unrecorded(lives: Lifetimes, launches: Sequence[int]) -> float:
     """Blocks that were not recorded held warps too, in proportion to their lifetimes, or as long as the others."""
     recorded = sum(
         float((lives.blocks.end_ns[of] - lives.blocks.begin_ns[of]).sum()) for of in map(lives.blocks_of, launches)

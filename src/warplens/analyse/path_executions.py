@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.chains import Chains
-from warplens.analyse.lifetimes import Lifetimes, reduce_by
+from warplens.analyse.groups import reduce_by
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.trace.model import Trace
 
 

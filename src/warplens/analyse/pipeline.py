@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.region_purpose import Purpose
 
 
@@ -23,20 +23,19 @@ class Pipeline:
     most: float
 
 
-def pipeline_depth(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Pipeline | None:
-    """Measure the pipeline depth; None unless a memory and a work region repeat equally often in a block."""
-    cells, mine = lives.cells, lives.tracks_of(kernel)
-    count = cells.by_region(cells.count, mine, len(lives.regions))
-    load = _most(count, [kind is Purpose.MEMORY for kind in kinds])
-    work = _most(count, [kind is Purpose.WORK for kind in kinds])
+def pipeline_depth(lives: Lifetimes, kinds: list[Purpose]) -> Pipeline | None:
+    """Measure the pipeline depth in one variant; None unless a memory and a work region repeat equally often in a
+    block."""
+    count = np.bincount(lives.cells.region, lives.cells.count, len(lives.regions)).astype(np.float64)
+    load, work = _most(count, kinds, Purpose.MEMORY), _most(count, kinds, Purpose.WORK)
     if load is None or work is None:
         return None
-    per_load, rounds_of_load = _warps_running(lives, mine, load)
-    per_work, rounds_of_work = _warps_running(lives, mine, work)
+    per_load, rounds_of_load = _warps_running(lives, load)
+    per_work, rounds_of_work = _warps_running(lives, work)
     fits = (rounds_of_load >= 4) & (np.abs(rounds_of_load - rounds_of_work) <= 0.25 * rounds_of_load)
     if not fits.any():
         return None
-    begin, mine = lives.blocks.begin, mine & fits[lives.block]
+    begin, mine = lives.blocks.begin, fits[lives.block]
     width = int((lives.blocks.end - begin).max()) + 2
     shift = lives.block * width - begin[lives.block]
     parts = []
@@ -54,15 +53,16 @@ def pipeline_depth(lives: Lifetimes, kernel: str, kinds: list[Purpose]) -> Pipel
     return Pipeline(lives.regions[load], lives.regions[work], float(ahead.mean()), float(np.percentile(ahead, 99)))
 
 
-def _most(count: Float, chosen: list[bool]) -> int | None:
-    counted = np.where(chosen, count, 0)
-    at = int(counted.argmax())
-    return at if counted[at] > 0 else None
+def _most(count: Float, kinds: list[Purpose], wanted: Purpose) -> int | None:
+    """The most frequent region of a purpose."""
+    fits = [code for code in np.flatnonzero(count > 0).tolist() if kinds[code] is wanted]
+    return max(fits, key=count.__getitem__, default=None)
 
 
-def _warps_running(lives: Lifetimes, tracks: Mask, region: int) -> tuple[Int, Float]:
+def _warps_running(lives: Lifetimes, region: int) -> tuple[Int, Float]:
     """How many warps of each block run the region, and how often each of them does."""
-    times = lives.cells.by_track(lives.cells.count, np.arange(len(lives.regions)) == region, len(lives)) * tracks
+    here = lives.cells.region == region
+    times = np.bincount(lives.cells.track[here], lives.cells.count[here], len(lives))
     blocks = len(lives.blocks)
     warps = np.bincount(lives.block[times > 0], minlength=blocks)
     return warps, np.bincount(lives.block, weights=times, minlength=blocks) / np.maximum(warps, 1)

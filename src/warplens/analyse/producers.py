@@ -7,10 +7,11 @@ values.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
+from warplens.analyse.groups import in_groups
 from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.analyse.region_purpose import Purpose
 from warplens.trace.arrays import run_starts
@@ -36,6 +37,15 @@ class Matches:
     by_key: Mask
     by_edge: Mask
     flies: Mask
+
+    def of_each_variant(self, lives: Lifetimes) -> dict[str, Matches]:
+        """The matches of every variant of a kernel; `lives` are those of the whole trace."""
+        if len(lives.variants) == 1:
+            return dict.fromkeys(lives.variants, self)
+        places = in_groups(lives.variant[lives.of_row[self.wait]], len(lives.variants))
+        columns = [getattr(self, one.name) for one in fields(self)]
+        parts = (Matches(*(column[at] for column in columns)) for at in places)
+        return dict(zip(lives.variants, parts, strict=True))
 
 
 def match_waits(lives: Lifetimes, kinds: list[Purpose]) -> Matches:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
+from warplens.analyse.groups import reduce_by, unique_rows
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lifetimes import Int, Lifetimes, Mask, reduce_by, unique_rows
+from warplens.analyse.kernel_lives import each_variant
+from warplens.analyse.lifetimes import Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose
 from warplens.trace.model import Trace
@@ -43,15 +45,13 @@ def ramp(trace: Trace, *, waits: str | None = None) -> PerKernel[Ramp]:
     lives = Lifetimes.of(trace)
     kinds = lives.purposes(waits)
     answers = {}
-    for kernel in lives.variants:
-        useful = _useful(lives, kinds, kernel)
-        answers[kernel] = _of_kernel(lives, kernel, useful)
+    for label, own in each_variant(lives):
+        answers[label] = _of_variant(own, label, _useful(own, kinds))
     return PerKernel(answers)
 
 
-def _useful(lives: Lifetimes, kinds: list[Purpose], kernel: str) -> list[int]:
-    cells = lives.cells
-    used = np.unique(cells.region[lives.tracks_of(kernel)[cells.track]]).tolist()
+def _useful(lives: Lifetimes, kinds: list[Purpose]) -> list[int]:
+    used = np.unique(lives.cells.region).tolist()
     for wanted in ({Purpose.WORK}, {Purpose.OTHER, Purpose.MEMORY}, {Purpose.WAIT}):
         found = [code for code in used if kinds[code] in wanted]
         if found:
@@ -59,12 +59,12 @@ def _useful(lives: Lifetimes, kinds: list[Purpose], kernel: str) -> list[int]:
     return []
 
 
-def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int]) -> Ramp:
+def _of_variant(lives: Lifetimes, label: str, useful: list[int]) -> Ramp:
     blocks = lives.blocks
-    first, last = _worked(lives, lives.tracks_of(kernel), useful)
+    first, last = _worked(lives, useful)
     worked = first < _NEVER
     to_first, shares = [], []
-    for at in lives.launches_of(kernel).tolist():
+    for at in range(len(lives.launches)):
         of = lives.blocks_of(at)
         here = np.flatnonzero(worked[of]) + of.start
         if not len(here):
@@ -76,39 +76,38 @@ def _of_kernel(lives: Lifetimes, kernel: str, useful: list[int]) -> Ramp:
         resident = length(*union(axis + blocks.begin_ns[here], axis + blocks.end_ns[here]))
         main = length(*union(axis + first[here], axis + last[here]))
         shares.append((resident - main) / (launch.duration_ns * len(sms)))
-    mine = worked & np.isin(blocks.launch, lives.launches_of(kernel))
-    lasted = max(float((blocks.end_ns - blocks.begin_ns)[mine].sum()), 1.0)
-    before, after = (first - blocks.begin_ns)[mine], (blocks.end_ns - last)[mine]
+    lasted = max(float((blocks.end_ns - blocks.begin_ns)[worked].sum()), 1.0)
+    before, after = (first - blocks.begin_ns)[worked], (blocks.end_ns - last)[worked]
     return Ramp(
         useful=tuple(lives.regions[code] for code in useful),
         to_first_ns=float(np.mean(to_first)) if to_first else 0.0,
-        to_first=float(np.mean(to_first) / lives.kernel_ns(kernel)) if to_first else 0.0,
+        to_first=float(np.mean(to_first) / lives.kernel_ns(label)) if to_first else 0.0,
         prologue=float(before.sum() / lasted),
         epilogue=float(after.sum() / lasted),
         prologue_ns=float(before.mean()) if len(before) else 0.0,
         epilogue_ns=float(after.mean()) if len(after) else 0.0,
         exposed=float(np.mean(shares)) if shares else 0.0,
-        unmarked=_unmarked(lives, kernel),
+        unmarked=_unmarked(lives),
     )
 
 
-def _worked(lives: Lifetimes, tracks: Mask, useful: list[int]) -> tuple[Int, Int]:
+def _worked(lives: Lifetimes, useful: list[int]) -> tuple[Int, Int]:
     """When each block began and ended its useful regions; `_NEVER` and -1 for blocks without one."""
     first = np.full(len(lives.blocks), _NEVER)
     last = np.full(len(lives.blocks), -1, np.int64)
     cells = lives.cells
-    here = np.isin(cells.region, useful) & tracks[cells.track]
+    here = np.isin(cells.region, useful)
     block = lives.block[cells.track[here]]
     np.minimum.at(first, block, cells.first_ns[here])
     np.maximum.at(last, block, cells.last_ns[here])
     return first, last
 
 
-def _unmarked(lives: Lifetimes, kernel: str) -> float:
+def _unmarked(lives: Lifetimes) -> float:
     """The share of the warps' lifetime before the first and after the last record; 0 where lifetimes are unknown."""
-    infos = [lives.launches[at].info for at in lives.launches_of(kernel).tolist()]
+    infos = [launch.info for launch in lives.launches]
     alive = sum(info.busy_ns for info in infos if info)
-    seen = float((lives.finish_ns - lives.begin_ns)[lives.tracks_of(kernel)].sum())
+    seen = float((lives.finish_ns - lives.begin_ns).sum())
     return max(1 - seen / alive, 0.0) if alive and all(infos) else 0.0
 
 

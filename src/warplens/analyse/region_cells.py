@@ -6,7 +6,7 @@ It is made in one pass over blocks of whole tracks, so that no other array than 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -40,10 +40,6 @@ class RegionCells:
     ns: Int
     first_ns: Int
     last_ns: Int
-
-    def by_region(self, values: Int, tracks: Mask, regions: int) -> Float:
-        """The sums of one column by region, over some tracks."""
-        return np.bincount(self.region, weights=values * tracks[self.track], minlength=regions).astype(np.float64)
 
     def by_track(self, values: Int, regions: Mask, tracks: int) -> Float:
         """The sums of one column by track, over some regions."""
@@ -166,9 +162,3 @@ def _add(block: _TrackBlock, detached: Mask, regions: int) -> list[Any]:
         )
     ]
     return [*cells, *extents]
-
-
-def region_mask(regions: Sequence[str], names: Iterable[str]) -> Mask:
-    """Which regions have one of these names."""
-    wanted = frozenset(names)
-    return np.array([name in wanted for name in regions], bool)

@@ -96,13 +96,16 @@ class _Unit:
         self._shares = np.zeros((groups, _WIDTH), np.int64)
         self._longer: list[list[Int]] = [[] for _ in range(groups)]
         self._room = np.empty((3, 0), np.int64)
+        self._upto = 0
+        """All durations so far are below it."""
 
     def counts(self, group: int) -> DurationCounts:
-        return DurationCounts(self._shares[group], self._longer[group])
+        return DurationCounts(self._shares[group, : self._upto], self._longer[group])
 
     def add(self, rows: _Rows, durations: Int) -> tuple[Int, Int]:
         """Add some rows, and return the count and the total of each group on each track."""
         library = native.load()
+        self._upto = max(self._upto, int(durations.max(initial=0)) + 1)
         shape = len(self.exclusive), len(rows.track_start) - 1
         count, total = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         if library is None:
@@ -163,12 +166,13 @@ class _Members:
 
     def __init__(self, groups: int, member: Int) -> None:
         many = int(member.max()) + 1 if len(member) else 0
-        self._count, self._total = np.zeros((many, groups)), np.zeros((many, groups))
+        self._count, self._total = np.zeros((groups, many)), np.zeros((groups, many))
 
     def add(self, member: Int, count: Int, total: Int) -> None:
-        np.add.at(self._count, member, count.T)
-        np.add.at(self._total, member, total.T)
+        for sums, added in ((self._count, count), (self._total, total)):
+            for group, of_tracks in enumerate(added):
+                sums[group] += np.bincount(member, of_tracks, sums.shape[1])
 
     def spread(self, group: int) -> float:
-        present = self._count[:, group] > 0
-        return relative_range(self._total[present, group] / self._count[present, group])
+        present = self._count[group] > 0
+        return relative_range(self._total[group, present] / self._count[group, present])

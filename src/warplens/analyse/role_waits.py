@@ -9,10 +9,10 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, WarpDuty, warp_duties
-from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
+from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose
-from warplens.analyse.roles import WarpRole, warp_roles
+from warplens.analyse.roles import WarpRole, roles_by_kernel, warp_roles
 from warplens.trace.edges import has_barrier_records
 from warplens.trace.model import Trace
 from warplens.wording import percent
@@ -43,24 +43,24 @@ class RoleWaits:
 def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits]:
     """The roles of every kernel; `waits` is a regular expression for additional regions that only wait."""
     lives = Lifetimes.of(trace)
-    kinds = lives.purposes(waits)
-    purpose = dict(zip(lives.regions, kinds, strict=True))
+    purpose = lives.purpose_of(waits)
     roles, role = warp_roles(lives)
-    by_role = _by_role(lives, role, len(roles), np.array([kind is Purpose.WAIT for kind in kinds], bool))
+    by_role = _by_role(lives, role, len(roles), lives.waiting(waits))
     duties = _duties(trace)
     life = lives.finish - lives.begin
     blocks = (lives.blocks.end - lives.blocks.begin)[lives.block] if len(lives) else life
     lived, lasted = (np.bincount(role, each, len(roles)) if len(roles) else life for each in (life, blocks))
     found: dict[str, list[RoleWait]] = {label: [] for label in lives.variants}
+    numbers = roles_by_kernel(roles)
     for number, one in enumerate(roles):
         kernel = lives.launches[int(lives.variants[one.kernel][0])].kernel
         cycles = max(float(lived[number]), 1.0)
-        shares = {
-            lives.regions[code]: float(by_role[number][code] / cycles) for code in np.flatnonzero(by_role[number])
-        }
+        shares = {region: waited / cycles for region, waited in by_role[number].items()}
         known = [duties[kernel, warp] for warp in one.warps if (kernel, warp) in duties]
-        others = [other for other in roles if other.kernel == one.kernel]
+        others = [roles[at] for at in numbers[one.kernel]]
         side = _side_by_edges({duty.role for duty in known}) if known else _side(one, others, purpose)
+        if side == PRODUCER and known and _works_like(one, others, purpose):
+            side = "any"
         alive = min(cycles / max(float(lasted[number]), 1.0), 1.0)
         own = tuple(sorted({region for duty in known for region in duty.own_waits}))
         found[one.kernel].append(RoleWait(one, side, sum(shares.values()), shares, alive, own))
@@ -74,20 +74,35 @@ def _duties(trace: Trace) -> dict[tuple[str, int], WarpDuty]:
     return {(one.kernel, one.warp): one for one in warp_duties(trace)}
 
 
-def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> Float:
-    """Cycles that the warps of each role spend in each region that waits."""
+def _by_role(lives: Lifetimes, role: Int, roles: int, waiting: Mask) -> list[dict[str, float]]:
+    """Cycles that the warps of each role spend in each region that waits, where that is not 0."""
     many = len(lives.regions)
     cells = lives.cells
     here = waiting[cells.region]
-    key = role[cells.track[here]] * many + cells.region[here]
-    found: Float = np.bincount(key, weights=cells.own[here], minlength=roles * many).astype(np.float64)
-    return found.reshape(roles, many)
+    keys, of_key = np.unique(role[cells.track[here]] * many + cells.region[here], return_inverse=True)
+    cycles = np.bincount(of_key.reshape(-1), weights=cells.own[here], minlength=len(keys))
+    found: list[dict[str, float]] = [{} for _ in range(roles)]
+    for key, waited in zip(keys.tolist(), cycles.tolist(), strict=True):
+        if waited:
+            found[key // many][lives.regions[key % many]] = waited
+    return found
 
 
 def _side_by_edges(duties: set[str]) -> str:
     """The side of warps whose barriers say who arrived for whom; peers are on neither."""
     (first, *others) = duties
     return first if first in (PRODUCER, CONSUMER) and not others else "any"
+
+
+def _works_like(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> bool:
+    """Whether a role does all that another one does with the data, and brings it beside that."""
+    return any(
+        does and does <= set(role.often) for other in roles if other is not role for does in [_works(other, purpose)]
+    )
+
+
+def _works(role: WarpRole, purpose: dict[str, Purpose]) -> set[str]:
+    return {region for region in role.often if purpose[region] in (Purpose.WORK, Purpose.OTHER)}
 
 
 def _side(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> str:

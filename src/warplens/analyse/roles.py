@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,34 +34,46 @@ def warp_roles(lives: Lifetimes) -> tuple[tuple[WarpRole, ...], Int]:
     """
     if not len(lives):
         return (), np.empty(0, np.int64)
-    names = list(lives.variants)
-    seat = lives.variant * (int(lives.warp.max()) + 1) + lives.warp
-    many = len(lives.regions)
+    names, width, many = list(lives.variants), int(lives.warp.max()) + 1, len(lives.regions)
+    seats, seat = np.unique(lives.variant * width + lives.warp, return_inverse=True)
+    seat = seat.reshape(-1)
     cells = lives.cells
-    ran = seat[cells.track] * many + cells.region
-    count = np.bincount(ran, cells.count, (int(seat.max()) + 1) * many).astype(np.int64).reshape(-1, many)
-    used = count > 0
+    # Only what warps run: a table of all warps and regions would be larger than the trace.
+    ran, cell = np.unique(seat[cells.track] * many + cells.region, return_inverse=True)
+    count = np.bincount(cell.reshape(-1), cells.count, len(ran)).astype(np.int64)
+    bounds = np.searchsorted(ran, np.arange(len(seats) + 1) * many)
+    codes = ran % max(many, 1)
     role_at: dict[tuple[int, bytes], int] = {}
-    of_seat = np.full(len(used), -1, np.int64)
     members: list[list[int]] = []
-    for number in np.unique(seat).tolist():
-        key = (number // (int(lives.warp.max()) + 1), used[number].tobytes())
-        role = role_at.setdefault(key, len(role_at))
+    of_seat = np.empty(len(seats), np.int64)
+    for at, number in enumerate(seats.tolist()):
+        key = number // width, codes[bounds[at] : bounds[at + 1]].tobytes()
+        of_seat[at] = role = role_at.setdefault(key, len(role_at))
         if role == len(members):
             members.append([])
-        members[role].append(number)
-        of_seat[number] = role
-    width = int(lives.warp.max()) + 1
-    roles = tuple(
-        WarpRole(
-            names[seats[0] // width],
-            tuple(at % width for at in seats),
-            tuple(lives.regions[code] for code in np.flatnonzero(used[seats[0]])),
-            tuple(lives.regions[code] for code in np.flatnonzero(_is_often(count[seats].sum(axis=0)))),
+        members[role].append(at)
+    roles = []
+    for some in members:
+        kernel, _ = divmod(int(seats[some[0]]), width)
+        regions = [lives.regions[code] for code in codes[bounds[some[0]] : bounds[some[0] + 1]]]
+        often = _is_often(np.sum([count[bounds[at] : bounds[at + 1]] for at in some], axis=0))
+        roles.append(
+            WarpRole(
+                names[kernel],
+                tuple((seats[some] % width).tolist()),
+                tuple(regions),
+                tuple(region for region, many_times in zip(regions, often, strict=True) if many_times),
+            )
         )
-        for seats in members
-    )
-    return roles, of_seat[seat]
+    return tuple(roles), of_seat[seat]
+
+
+def roles_by_kernel(roles: Sequence[WarpRole]) -> dict[str, list[int]]:
+    """The numbers of the roles of each variant."""
+    found: dict[str, list[int]] = {}
+    for number, one in enumerate(roles):
+        found.setdefault(one.kernel, []).append(number)
+    return found
 
 
 def _is_often(count: Int) -> Mask:

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens import native
-from warplens.analyse.lifetimes import Lifetimes, unique_rows
+from warplens.analyse.groups import unique_rows
+from warplens.analyse.lifetimes import Lifetimes
 from warplens.errors import UsageError, check_name
 from warplens.trace.model import Trace
 

@@ -38,9 +38,10 @@ _LARGE = 1e150
 """The square of a larger value may not fit a double."""
 
 
-def recorded_values(trace: Trace) -> Int:
-    """The rows of values that the program recorded, without those that barriers left."""
-    rows = np.flatnonzero(trace.of_kind("value"))
+def recorded_values(trace: Trace, among: Int | None = None) -> Int:
+    """The rows of values that the program recorded, without those that barriers left: all, or those among some rows."""
+    is_value = trace.of_kind("value")
+    rows = np.flatnonzero(is_value) if among is None else among[is_value[among]]
     return rows[trace.numpy("released_by")[rows] == NO_RECORD] if len(rows) else rows
 
 

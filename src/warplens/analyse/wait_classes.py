@@ -34,7 +34,10 @@ def wait_class(region: str, code: CodeCounts | None = None) -> WaitClass:
     words = words_of(region)
     if code is not None and (code.atomics or code.polls):
         return WaitClass.LOCK
-    locks = _LOCK - _PIPELINE if code is not None and code.waits else _LOCK
+    if code is not None and code.barriers and not code.waits + code.copies + code.loads:
+        locks: set[str] = set()  # nothing there could try a lock
+    else:
+        locks = _LOCK - _PIPELINE if code is not None and code.waits else _LOCK
     for kind, names in ((WaitClass.SPACE, _SPACE), (WaitClass.LOCK, locks), (WaitClass.BARRIER, _BARRIER)):
         if words & names:
             return kind

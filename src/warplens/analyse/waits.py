@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, region_table
-from warplens.analyse.lifetimes import Float, Lifetimes, Mask
+from warplens.analyse.kernel_lives import each_variant
+from warplens.analyse.lifetimes import Float, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.producers import Matches, match_waits
-from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import RoleWait, role_waits
 from warplens.trace.model import Trace
 from warplens.wording import percent
@@ -47,29 +47,32 @@ def waits(trace: Trace, *, waits: str | None = None, matches: Matches | None = N
     """Measure the waits of every kernel; `waits` is a regular expression for additional regions that only wait."""
     lives = Lifetimes.of(trace)
     kinds = lives.purposes(waits)
-    found = matches or match_waits(lives, kinds)
-    waiting = np.array([kind is Purpose.WAIT for kind in kinds], bool)
+    found = (matches or match_waits(lives, kinds)).of_each_variant(lives)
+    waiting = lives.waiting(waits)
     cells = lives.cells
     per_track = cells.by_track(cells.own, waiting, len(lives))
     roles = role_waits(trace, waits=waits)
-    return PerKernel({name: _of_kernel(lives, name, found, roles[name].roles, per_track) for name in lives.variants})
-
-
-def _of_kernel(lives: Lifetimes, kernel: str, found: Matches, roles: tuple[RoleWait, ...], per_track: Float) -> Waits:
-    mine = lives.tracks_of(kernel)
-    warp_cycles = max(float((lives.finish - lives.begin)[mine].sum()), 1.0)
-    return Waits(
-        share=float(per_track[mine].sum() / warp_cycles),
-        producer=max((each.share for each in roles if each.side == "producer"), default=0.0),
-        consumer=max((each.share for each in roles if each.side == "consumer"), default=0.0),
-        roles=roles,
-        regions=_regions(lives, mine, found, warp_cycles),
+    return PerKernel(
+        {
+            label: _of_variant(own, found[label], roles[label].roles, per_track[own.tracks])
+            for label, own in each_variant(lives)
+        }
     )
 
 
-def _regions(lives: Lifetimes, mine: Mask, found: Matches, warp_cycles: float) -> tuple[RegionWait, ...]:
-    here = mine[lives.of_row[found.wait]]
-    wait, producer, by_key = found.wait[here], found.producer[here], found.by_key[here]
+def _of_variant(lives: Lifetimes, found: Matches, roles: tuple[RoleWait, ...], per_track: Float) -> Waits:
+    warp_cycles = max(float((lives.finish - lives.begin).sum()), 1.0)
+    return Waits(
+        share=float(per_track.sum() / warp_cycles),
+        producer=max((each.share for each in roles if each.side == "producer"), default=0.0),
+        consumer=max((each.share for each in roles if each.side == "consumer"), default=0.0),
+        roles=roles,
+        regions=_regions(lives, found, warp_cycles),
+    )
+
+
+def _regions(lives: Lifetimes, found: Matches, warp_cycles: float) -> tuple[RegionWait, ...]:
+    wait, producer, by_key = found.wait, found.producer, found.by_key
     many = len(lives.regions)
     target = np.where(producer >= 0, lives.region[np.maximum(producer, 0)], many).astype(np.int64)
     # Only pairs that occur: a table of all pairs of regions would be larger than the trace.

@@ -9,8 +9,9 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
 from warplens.analyse.code_counts import LANES
+from warplens.analyse.groups import reduce_by, unique_rows
 from warplens.analyse.intervals import length, most_concurrent, union
-from warplens.analyse.lifetimes import Float, Int, Lifetimes, reduce_by, unique_rows
+from warplens.analyse.lifetimes import Float, Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.trace.model import Trace
 from warplens.trace.schema import LaunchInfo

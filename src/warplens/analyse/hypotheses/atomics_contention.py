@@ -24,7 +24,7 @@ def _judge(e: Evidence) -> Finding:
     found = {name: _held_up(e, name) for name in e.shares if _has_atomics(e, name)}
     share = min(sum(found.values()), 1.0)
     if share < _LEAST:
-        return e.refuted(CAUSE, "regions with atomic operations on global memory take little time")
+        return e.refuted(CAUSE, "regions with atomic operations take little time")
     if e.memory_busy:
         return e.refuted(CAUSE, "atomic operations wait behind what the memory moves, which is as much as it can")
     name = max(found, key=lambda region: found[region])
@@ -35,7 +35,7 @@ def _judge(e: Evidence) -> Finding:
     passed_on = found[name] > e.shares[name]
     if e.code and cycles < alone and not passed_on:
         return e.refuted(CAUSE, f"`{name}` takes {integer(cycles)} cycles, as without a queue")
-    waiting = 0.5 if passed_on else max(1 - alone / max(cycles, 1.0), 0.0) if e.code else 1.0
+    waiting = 0.5 if passed_on else _waiting(e, name) if e.code else 1.0
     return e.supported(
         CAUSE,
         f"Atomic operations take {percent(share)} of warp time ({e.named(name)}, median {integer(cycles)} cycles): "
@@ -60,7 +60,7 @@ def _cycles_alone(e: Evidence, name: str) -> float:
         return _LATENCY_CYCLES
     awaited = [before for before, after in e.followers.items() if name in after and before in e.code]
     loads = code.loads or any(e.code[before].loads and not e.code[before].atomics for before in awaited)
-    waits = max(code.atomics, 1.0) + (_LOAD_LATENCIES if loads else 0) + code.barriers
+    waits = max(code.atomics + code.shared_atomics, 1.0) + (_LOAD_LATENCIES if loads else 0) + code.barriers
     return waits * _LATENCY_CYCLES
 
 
@@ -72,15 +72,26 @@ def _in_loop(e: Evidence, name: str) -> bool:
 def _queued(e: Evidence, share: float) -> float:
     """The share of warp time that queues: for atomics, or behind them where other code takes many times as long as it
     should; what is not marked does so as much as the rest."""
-    behind = sum(
-        part
-        for name, part in e.warps.regions.items()
-        if name in e.code
-        and not _has_atomics(e, name)
-        and _median(e, name) > _LONG_WAIT * (_cycles_alone(e, name) + _CYCLES * e.code[name].instructions)
-    )
+    behind = sum(e.shares[name] for name in _behind(e))
     marked = 1 - e.warps.unmarked
     return min((share + behind) / (1.0 if e.mostly_unmarked else marked), 1.0)
+
+
+def _waiting(e: Evidence, name: str) -> float:
+    """Of the time in the region with atomics and in those that are held up behind them, the share that is the queue."""
+    regions = [name, *_behind(e)]
+    waited = sum(e.shares[one] * max(1 - _alone(e, one) / max(_median(e, one), 1.0), 0.0) for one in regions)
+    return waited / max(sum(e.shares[one] for one in regions), 1e-9)
+
+
+def _alone(e: Evidence, name: str) -> float:
+    return _cycles_alone(e, name) + (0 if _has_atomics(e, name) else _CYCLES * e.code[name].instructions)
+
+
+def _behind(e: Evidence) -> list[str]:
+    """Regions that take many times as long as they should."""
+    others = [name for name in e.warps.regions if name in e.code and not _has_atomics(e, name)]
+    return [name for name in others if _median(e, name) > _LONG_WAIT * _alone(e, name)]
 
 
 def _held_up(e: Evidence, name: str) -> float:
@@ -100,7 +111,17 @@ def _has_atomics(e: Evidence, name: str) -> bool:
     """A wait with atomics is a lock, which is another cause; so is a loop that polls."""
     if (name and e.kinds[name] is Purpose.WAIT) or (name in e.code and e.code[name].polls):
         return False
-    return e.code[name].atomics > 0 if name in e.code else bool(words_of(name) & _WORDS)
+    if name not in e.code:
+        return bool(words_of(name) & _WORDS)
+    return e.code[name].atomics > 0 or _queues_in_shared_memory(e, name)
+
+
+def _queues_in_shared_memory(e: Evidence, name: str) -> bool:
+    """Whether atomics on shared memory take far longer than alone: many lanes meet at an address there, too. In a loop,
+    of which older recordings do not say, nothing tells how many atomics an instance makes."""
+    one = e.code[name]
+    known = not one.loops and (one.fetch_bytes or not one.loads)
+    return bool(one.shared_atomics and known and _median(e, name) > _cycles_alone(e, name))
 
 
 ATOMICS_CONTENTION = Hypothesis(

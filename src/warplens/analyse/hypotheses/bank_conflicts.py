@@ -71,16 +71,17 @@ def _from_code(e: Evidence) -> Finding:
     most = min(1.2 * share + _at_barriers(e), 1.0) * (max(portion, min(0.3, _due(e, name))) if name else 1.0)
     waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
-    busy = min(needed, 1.0)
+    busy, plain = min(needed, 1.0), min(needed * e.kernel_ns / e.plain_ns, 1.0)
     # How often a loop inside the region runs is not known, and what else it waits for may take as long.
-    unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and busy <= _BUSY)
+    unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and plain <= _BUSY)
     unknown = " The trace does not show how often, as they are in a loop beside accesses to memory." if unsure else ""
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
         f"{percent(share)} of warp time: each such access takes {ways} times as long.{unknown}",
         _ADVICE,
-        e.gain(slower * busy) if busy > _BUSY else e.gain(slower * waited, slower * max(busy, most)),
+        # How long the kernel takes without marks is an estimate.
+        e.gain(slower * busy, slower * plain) if plain > _BUSY else e.gain(slower * waited, slower * max(plain, most)),
         LOW if unsure else HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
@@ -160,5 +161,9 @@ def _from_counters(e: Evidence, conflicts: float) -> Finding:
 
 
 BANK_CONFLICTS = Hypothesis(
-    CAUSE, _judge, explains=frozenset({"warp imbalance", "low occupancy", "too little in flight"}), about_region=True
+    CAUSE,
+    _judge,
+    # Warps that shared memory holds up come late to barriers.
+    explains=frozenset({"warp imbalance", "low occupancy", "too little in flight", "unneeded barrier"}),
+    about_region=True,
 )

@@ -6,18 +6,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import Finding
+from warplens.analyse.finding import LOW, MEDIUM, Finding
+from warplens.analyse.groups import reduce_by
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
-from warplens.analyse.lifetimes import Float, reduce_by
+from warplens.analyse.lifetimes import Float
+from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
-from warplens.wording import percent
+from warplens.wording import integer, percent
 
 CAUSE = "unneeded barrier"
 _LEAST_WAIT = 0.05
 _LEAST_GAIN = 0.03
 _MOST = 1.1
+_CACHE_NS, _LATENCY_NS = 130, 450
+"""Of a load from the cache, and from the device's memory that is not busy."""
+_SHARED_CYCLES, _SCHEDULERS = 30, 4
+_LEAST_CYCLES, _CYCLES = 4, 10
+"""What an instruction of a warp takes at least if the next one needs its result, and at most if nothing holds it up."""
+_ADVICE = (
+    "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
+    "more work between two of them, or arrive early and wait late."
+)
+_REFUTED_BY = "The kernel without the barrier takes as long, or gives another result."
 
 
 @dataclass(frozen=True)
@@ -33,24 +46,46 @@ class BarrierCost:
 
 
 def barrier_cost(e: Evidence, regions: list[str]) -> BarrierCost:
-    """A block without barriers takes as long as its busiest warp works; the rest of its time is the barriers' doing."""
+    """A block without barriers takes as long as its busiest warp works; the rest of its time is the barriers' doing.
+    What marks take of a warp's time is left out of both."""
     lives = e.lives
-    tracks = np.flatnonzero(lives.tracks_of(e.label))
-    blocks, group = np.unique(lives.block[tracks], return_inverse=True)
-    alone = (lives.finish - lives.begin - e.cycles_in(regions))[tracks]
-    busiest = reduce_by(np.maximum, alone, group.reshape(-1), len(blocks))
-    lasted = (lives.blocks.end - lives.blocks.begin)[blocks]
-    lost = 1 - np.minimum(busiest / np.maximum(lasted, 1), 1.0)
-    longest = 1 - min(float(busiest.max() / max(lasted.max(), 1)), 1.0)
-    return BarrierCost(lost, longest, len(e.spans_in(regions)) / len(tracks))
+    marks, many = e.mark_cycles, len(lives.blocks)
+    alone = lives.finish - lives.begin - e.cycles_in(regions) - marks
+    busiest = reduce_by(np.maximum, alone, lives.block, many)
+    marked = reduce_by(np.maximum, marks, lives.block, many)
+    lasted = np.maximum(lives.blocks.end - lives.blocks.begin - marked, 1)
+    lost = 1 - np.minimum(busiest / lasted, 1.0)
+    longest = 1 - min(float(busiest.max() / lasted.max()), 1.0)
+    return BarrierCost(lost, longest, len(e.spans_in(regions)) / len(lives))
+
+
+def barrier_regions(e: Evidence) -> list[str]:
+    """The regions in which warps wait for those of their block."""
+    return [region for region in e.waiting if e.wait_class(region) is WaitClass.BARRIER]
+
+
+def exchanges(e: Evidence, regions: list[str]) -> bool:
+    """Whether the code says that data passes between warps at all barriers of some regions."""
+    code = [e.code.get(region) for region in regions]
+    return bool(code) and all(one is not None and one.barriers and one.needed_barriers >= one.barriers for one in code)
+
+
+def may_exchange(e: Evidence, regions: list[str]) -> bool:
+    """The same, or at least that the code shows accesses at each that may be an exchange."""
+    code = [e.code.get(region) for region in regions]
+    known = all(one is not None and one.needed_barriers + one.unknown_barriers > 0 for one in code)
+    return bool(code) and known and not any(one.unneeded_barriers for one in code if one is not None)
 
 
 def _judge(e: Evidence) -> Finding:
-    regions = [region for region in e.waiting if e.wait_class(region) is WaitClass.BARRIER]
+    regions = barrier_regions(e)
     share = sum(e.waiting[region] for region in regions)
     if share < _LEAST_WAIT:
-        waited = f"warps wait {percent(share)} of their time at barriers" if regions else "no barrier is marked"
-        return e.refuted(CAUSE, waited)
+        return _inside_regions(e) or e.refuted(
+            CAUSE, f"warps wait {percent(share)} of their time at barriers" if regions else "no barrier is marked"
+        )
+    if exchanges(e, regions):
+        return e.refuted(CAUSE, f"data passes between warps at `{regions[0]}`, so that the barrier is needed")
     cost = barrier_cost(e, regions)
     lost = float(cost.lost.mean())
     if lost < _LEAST_GAIN:
@@ -58,21 +93,81 @@ def _judge(e: Evidence) -> Finding:
             CAUSE,
             f"warps wait {percent(share)} of their time at barriers, but blocks take as long as their busiest warp",
         )
+    said = _said_by_code(e, regions)
+    roof = _MOST * (max(lost, cost.longest) if e.of(WAVES).waves <= 1 else lost)
     return e.supported(
         CAUSE,
         f"Warps wait {percent(share)} of their time at `{regions[0]}`, {cost.rounds:,.0f} times each. Even the busiest "
-        f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last.",
-        "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
-        "more work between two of them, or arrive early and wait late.",
-        e.gain(lost, roof=_MOST * (max(lost, cost.longest) if e.of(WAVES).waves <= 1 else lost)),
+        f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last."
+        + said,
+        _ADVICE,
+        e.gain(lost, roof=min(roof, e.room)),
+        MEDIUM,
         region=regions[0],
         evidence={
             "wait_share": share,
+            **({"from": "PTX"} if said else {}),
             "lost_share_of_block": e.over_blocks(cost.lost),
             "barriers_per_warp": cost.rounds,
         },
-        refuted_by="The kernel without the barrier takes as long, or gives another result.",
+        refuted_by=_REFUTED_BY,
     )
+
+
+def _said_by_code(e: Evidence, regions: list[str]) -> str:
+    code = [e.code[region] for region in regions if region in e.code]
+    if not any(one.unneeded_barriers for one in code):
+        return ""
+    every = all(one.unneeded_barriers >= one.barriers for one in code)
+    return f" No shared memory passes from one warp to another at {'it' if every else 'some of them'}."
+
+
+def _inside_regions(e: Evidence) -> Finding | None:
+    """Barriers inside a region, at some of which no data passes between warps: what the region takes beyond its
+    instructions, its accesses and the data that it waits for is theirs."""
+    found = {}
+    for name, one in e.code.items():
+        if name and one.unneeded_barriers and e.kinds[name] is not Purpose.WAIT:
+            least, most = _beyond_work(e, name)
+            share = e.shares.get(name, 0.0)
+            found[name] = share * least * one.unneeded_barriers / one.barriers, share * most
+    name = max(found, key=lambda region: sum(found[region]), default="")
+    if not name or found[name][1] < _LEAST_GAIN:
+        return None
+    one, (least, most) = e.code[name], found[name]
+    return e.supported(
+        CAUSE,
+        f"`{name}` waits at {integer(one.barriers)} barriers each time, and at {integer(one.unneeded_barriers)} of "
+        "them no shared memory passes from one warp to another. It takes "
+        f"{integer(median_cycles(e.lives, e.label, name))} cycles, more than its instructions and the data that it "
+        "waits for do.",
+        _ADVICE,
+        e.gain(least, most, roof=e.room),
+        MEDIUM if least >= _LEAST_GAIN else LOW,
+        region=name,
+        evidence={"barriers": one.barriers, "unneeded_barriers": one.unneeded_barriers, "from": "PTX"},
+        refuted_by=_REFUTED_BY,
+    )
+
+
+def _beyond_work(e: Evidence, name: str) -> tuple[float, float]:
+    """The share of a region's time that its work does not explain, at least and at most: other warps hide part of the
+    latencies, or none."""
+    one = e.code[name]
+    if one.loops or one.unbounded:
+        return 0.0, 1.0  # how much work an instance does is not known
+    took = max(median_cycles(e.lives, e.label, name), 1.0)
+    # An instruction waits for its scheduler, and mostly also for the one before.
+    short, long = (one.instructions * max(e.warps.per_sm / _SCHEDULERS, each) for each in (_LEAST_CYCLES, _CYCLES))
+    pipe = one.shared * one.mean_ways * e.warps.per_sm
+    awaited = one.loads or any(name in after for before, after in e.followers.items() if _loads(e, before))
+    own = _SHARED_CYCLES * one.shared
+    cache, memory = ((ns * e.lives.cycles_per_ns if awaited else 0.0) + own for ns in (_CACHE_NS, _LATENCY_NS))
+    return max(1 - (max(long, pipe) + memory) / took, 0.0), max(1 - max(short, pipe, cache) / took, 0.0)
+
+
+def _loads(e: Evidence, region: str) -> bool:
+    return region in e.code and e.code[region].loads > 0
 
 
 BARRIER_WAITS = Hypothesis(CAUSE, _judge, explains=frozenset({"too little in flight", "low occupancy"}))

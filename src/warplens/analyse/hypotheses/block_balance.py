@@ -6,6 +6,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE, Imbalance
+from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
 from warplens.wording import duration, numbered, percent
 
@@ -23,6 +24,10 @@ def _judge(e: Evidence) -> Finding:
             CAUSE,
             f"the longest block takes {one.block_factor:.2f} times the mean, and uneven blocks leave "
             f"{percent(max(lost, 0.0))} of SM time idle at the end",
+        )
+    if one.late_region in e.waiting and e.wait_class(one.late_region) is WaitClass.BARRIER:
+        return e.refuted(
+            CAUSE, f"the warps of late blocks wait for one of theirs at `{one.late_region}`: uneven are the warps"
         )
     what, advice = _sentences(one)
     if e.shown_life < _SHOWN:

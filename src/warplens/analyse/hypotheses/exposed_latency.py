@@ -130,13 +130,13 @@ def _without_marks(e: Evidence) -> Finding:
         return e.refuted(CAUSE, "no region that moves memory or waits for data is marked")
     sides = sides_of(e)
     if sides is not None and sides.both_wait:
-        return _shallow(e, sides)
+        return _busy(e) if e.memory_busy else _shallow(e, sides)
     if sides is not None and sides.consumer_wait <= max(sides.producer_wait, _LEAST):
         return e.refuted(CAUSE, f"consumers wait {percent(sides.consumer_wait)} of their time for producers")
     reached, awaited = e.memory_at_most, sum(share for name, share in e.fetching.items() if name in e.waiting)
     seen = exposure(e)
     if _is_busy(e, seen):
-        return e.refuted(CAUSE, f"the code requests {percent(e.memory_at_least)} of what the memory can move")
+        return _busy(e)
     if reached is not None and sides is None and awaited >= _MOSTLY and reached < _IDLE:
         return _idle_memory(e, reached, awaited)
     unknown = reached is None and seen.in_flight is None and e.ncu is None
@@ -161,6 +161,10 @@ def _without_marks(e: Evidence) -> Finding:
     if e.sampled and seen.in_flight is None:
         return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
     return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < _FEW * seen.needed else MEDIUM)
+
+
+def _busy(e: Evidence) -> Finding:
+    return e.refuted(CAUSE, f"the code requests {percent(e.memory_at_least)} of what the memory can move")
 
 
 def _is_busy(e: Evidence, seen: Exposure) -> bool:

@@ -15,8 +15,7 @@ CAUSE = "numerical problem"
 
 def _judge(e: Evidence) -> Finding:
     checked = e.given.checked
-    rows = recorded_values(e.trace)
-    rows = rows[e.lives.tracks_of(e.label)[e.lives.of_row[rows]]]
+    rows = recorded_values(e.trace, e.own_rows)
     values = e.trace.numpy("value")[rows] if len(rows) else np.empty(0)
     bad = ~np.isfinite(values)
     parts, region = [], ""

@@ -10,9 +10,10 @@ import numpy as np
 
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding
+from warplens.analyse.groups import reduce_by
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.intervals import length, union
-from warplens.analyse.lifetimes import Int, Lifetimes, reduce_by
+from warplens.analyse.lifetimes import Int, Lifetimes
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
@@ -51,11 +52,10 @@ def exclusive_section(e: Evidence) -> Section | None:
     """The region whose instances exclude one another and take up the time. Names play no role."""
     lives = e.lives
     # Instances that exclude one another take no longer together than the kernel or the blocks do.
-    cells, mine = lives.cells, lives.tracks_of(e.label)
-    of_kernel, of_blocks = (cells.by_region(each, mine, len(lives.regions)) for each in (cells.ns, cells.duration))
+    cells, many = lives.cells, len(lives.regions)
+    of_kernel, of_blocks = (np.bincount(cells.region, each, many).astype(float) for each in (cells.ns, cells.duration))
     of_kernel /= e.durations_ns.sum()
-    blocks = np.flatnonzero(np.isin(lives.blocks.launch, e.launches))
-    of_blocks /= max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0)
+    of_blocks /= max(float((lives.blocks.end - lives.blocks.begin).sum()), 1.0)
     found = []
     for name in e.warps.regions:
         code = lives.region_codes[name]
@@ -71,7 +71,7 @@ def exclusive_section(e: Evidence) -> Section | None:
 
 def _excludes_on_device(e: Evidence, name: str) -> bool:
     rows = e.spans_in([name])
-    tracks = e.lives.of_row[rows]
+    tracks = e.lives.track_of(rows)
     many = len(np.unique(e.lives.block[tracks])) >= _LEAST_BLOCKS * len(e.launches)
     start, lasted = e.trace.numpy("start_ns")[rows], e.trace.numpy("dur_ns")[rows]
     return many and _exclude([(start, lasted, e.lives.launch[tracks])], float(lasted.sum()))
@@ -79,7 +79,7 @@ def _excludes_on_device(e: Evidence, name: str) -> bool:
 
 def _excludes_in_blocks(e: Evidence, code: int) -> bool:
     lives, cells = e.lives, e.lives.cells
-    here = (cells.region == code) & lives.tracks_of(e.label)[cells.track]
+    here = cells.region == code
     ran, spent = cells.track[here], cells.duration[here]
     warps = np.bincount(lives.block[ran])
     many = float(np.median(warps[warps > 0])) >= _LEAST_WARPS
@@ -121,8 +121,7 @@ def _exclude(parts: Iterable[tuple[Int, Int, Int]], total: float) -> bool:
 def _without_waits(e: Evidence) -> float:
     """The share of the kernel's time that is saved if blocks take only the time that their warps do not wait."""
     lives = e.lives
-    tracks = np.flatnonzero(lives.tracks_of(e.label))
-    alone = (1 - e.warps.waiting) * float((lives.finish_ns - lives.begin_ns)[tracks].mean())
+    alone = (1 - e.warps.waiting) * float((lives.finish_ns - lives.begin_ns).mean())
     return 1 - alone * math.ceil(e.of(WAVES).waves) / e.kernel_ns
 
 
@@ -130,10 +129,8 @@ def _held_blocks(e: Evidence, regions: list[str]) -> float:
     """The share of the blocks' time in which one of their warps waits for its turn; the others may wait for that warp
     at a barrier."""
     lives = e.lives
-    tracks = np.flatnonzero(lives.tracks_of(e.label))
-    blocks, group = np.unique(lives.block[tracks], return_inverse=True)
-    longest = reduce_by(np.maximum, e.cycles_in(regions)[tracks], group.reshape(-1), len(blocks))
-    return float(longest.sum() / max(float((lives.blocks.end - lives.blocks.begin)[blocks].sum()), 1.0))
+    longest = reduce_by(np.maximum, e.cycles_in(regions), lives.block, len(lives.blocks))
+    return float(longest.sum() / max(float((lives.blocks.end - lives.blocks.begin).sum()), 1.0))
 
 
 def _waits_for_turn(e: Evidence, region: str) -> bool:
@@ -144,8 +141,9 @@ def _waits_for_turn(e: Evidence, region: str) -> bool:
 
 
 def _waits_for_copies(e: Evidence, region: str) -> bool:
-    """Whether the code says that a wait ends when data has arrived, and the memory is busy: no warp holds it up."""
-    return e.memory_busy and region in e.code and e.wait_class(region) is WaitClass.DATA
+    """Whether the code says that a wait ends when data has arrived, or has made room, and the memory is busy: no warp
+    holds it up."""
+    return e.memory_busy and region in e.code and e.wait_class(region) in (WaitClass.DATA, WaitClass.SPACE)
 
 
 def _paced_by_memory(e: Evidence) -> bool:

@@ -28,6 +28,7 @@ _LOW_BANDWIDTH = 0.4
 _LEAST_UNKNOWN = 0.3
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
+_LINE_OF_SECTORS = 4
 
 
 def _judge(e: Evidence) -> Finding:
@@ -118,10 +119,11 @@ def _unused(e: Evidence, name: str) -> float:
 def _gain(e: Evidence, share: float, lost: float, unused: float = 1.0) -> Gain:
     """What lanes use must still be moved. Memory that is busy with the rest holds up all regions that access it, and
     the others in part. Where other accesses use what one leaves of its sectors, a cache may have it, and only the
-    number of sectors per access is saved for sure."""
+    number of sectors per access is saved for sure. An access looks up line by line, and each sector may be in a line of
+    its own."""
     left = max(1 - lost, (e.memory_reached or 0.0) / _REACHABLE)
     saved = (1 + share) / 2 * (1 - left)
-    return e.gain(e.surely_gained * min(saved, (1 + share) / 2 * unused), saved, roof=lost + 0.05)
+    return e.gain(e.surely_gained * min(saved, (1 + share) / 2 * unused), saved, roof=1 - (1 - lost) / _LINE_OF_SECTORS)
 
 
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:

@@ -13,7 +13,6 @@ from warplens.analyse.finding import UNMARKED_TIME as CAUSE
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.hypotheses.pipeline_sides import sides_of
 from warplens.analyse.line_times import parse
-from warplens.trace.schema import LIFE
 from warplens.wording import percent, plural
 
 _LEAST = 0.25
@@ -35,20 +34,19 @@ class UnmarkedPlace:
 def unmarked_places(e: Evidence, idle: float = 0.0) -> list[UnmarkedPlace]:
     """Where warps are outside all regions, the longest first; `idle` is the share of warps that run no region."""
     lives = e.lives
-    tracks = np.flatnonzero(lives.tracks_of(e.label))
-    rows = lives.rows_of(tracks)
+    rows = lives.rows_of(np.arange(len(lives)))
     rows = rows[lives.is_span[rows] & (lives.parent[rows] < 0) & ~lives.detached[rows]]
     if len(rows) < 2:
         return []
     many = len(lives.regions)
-    track = lives.of_row[rows]
+    track = lives.track_of(rows)
     same = track[1:] == track[:-1]
     gap = np.maximum(lives.start[rows[1:]] - lives.end[rows[:-1]], 0)[same]
     key = (lives.region[rows[:-1]].astype(np.int64) * many + lives.region[rows[1:]])[same]
     pairs, pair = np.unique(key, return_inverse=True)
     total, count = np.bincount(pair, weights=gap), np.bincount(pair)
     infos = e.infos
-    lived = float((lives.finish - lives.begin)[tracks].sum())
+    lived = float((lives.finish - lives.begin).sum())
     busy = max(float(sum(info.busy_cycles for info in infos)), lived, 1.0)
     longest = [at for at in np.argsort(-total, kind="stable")[: _MOST_PLACES + 1].tolist() if total[at]]
     between = [[lives.regions[code] for code in divmod(int(pairs[at]), many)] for at in longest]
@@ -66,6 +64,14 @@ def _judge(e: Evidence) -> Finding:
     if share < _LEAST:
         return e.refuted(CAUSE, f"{percent(1 - share)} of warp time is inside regions")
     places = [place for place in unmarked_places(e, idle) if place.share >= 0.02][:_MOST_PLACES]
+    if e.cut_off:
+        return e.undecided(
+            CAUSE,
+            f"{percent(share)} of warp time has no records, but warps made more than fit: whether it is marked is not "
+            "known.",
+            "Record it with a larger records_per_warp=.",
+            Gain.between(0.0, 0.0),
+        )
     listed = "; ".join(f"{_place(e, place)} ({percent(place.share)})" for place in places)
     where = f", mostly {listed}" if listed else ""
     lines = [line for place in places if (line := _lines(e, place))]
@@ -87,9 +93,7 @@ def _idle_warps(e: Evidence) -> float:
     if sides_of(e) is None:
         return 0.0
     lives = e.lives
-    rows = lives.rows_of(np.flatnonzero(lives.tracks_of(e.label)))
-    marked = np.array([name != LIFE for name in lives.regions], bool)
-    ran = len(np.unique(lives.warp[lives.of_row[rows[marked[lives.region[rows]]]]]))
+    ran = len(np.unique(lives.warp[lives.has_regions]))
     warps = max((math.ceil(math.prod(info.block) / 32) for info in e.infos), default=ran)
     return max(1 - ran / warps, 0.0)
 
