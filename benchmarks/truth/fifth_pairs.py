@@ -13,7 +13,7 @@ FIFTH = (
     Pair("fold_pairs", CUDA, "bank conflicts", ("fold",), "fold halves instead of neighbours",
          "fifth_cases.fold_pairs", "fold_pairs", remains=("unneeded barrier",)),
     Pair("degree_sums", CUDA, "imbalance between warps", ("visit", "meet"), "sort the vertices by degree",
-         "fifth_cases.degree_sums", "degree_sums"),
+         "fifth_cases.degree_sums", "degree_sums", remains=("imbalance between blocks",)),
     Pair("slab_sums", CUDA, "tail of the last wave", (), "deal the units to as many blocks as SMs",
          "fifth_cases.slab_sums", "slab_sums"),
     Pair("shared_list", CUDA, "serialised section", ("append",), "a counter instead of a lock",

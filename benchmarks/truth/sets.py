@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from benchmarks.truth.eighth_pairs import EIGHTH
 from benchmarks.truth.fifth_pairs import FIFTH
 from benchmarks.truth.fourth_pairs import FOURTH
 from benchmarks.truth.pairs import PAIRS
 from benchmarks.truth.second_pairs import SECOND, THIRD
+from benchmarks.truth.seventh_pairs import SEVENTH
 from benchmarks.truth.sixth_pairs import SIXTH
 
-SETS = {"first": PAIRS, "second": SECOND, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH}
+SETS = {
+    "first": PAIRS,
+    "second": SECOND,
+    "third": THIRD,
+    "fourth": FOURTH,
+    "fifth": FIFTH,
+    "sixth": SIXTH,
+    "seventh": SEVENTH,
+    "eighth": EIGHTH,
+}
 EVERY = tuple(pair for pairs in SETS.values() for pair in pairs)

@@ -160,6 +160,10 @@ def test_a_triton_kernel_gives_the_right_result(pair: Pair, triton_lab: Interpre
     check(pair, triton_lab)
 
 
+def test_a_gluon_kernel_gives_the_right_result(triton_lab: InterpreterLab) -> None:
+    check(next(pair for pair in OF["Gluon"] if pair.name == "rotary"), triton_lab)
+
+
 def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab, tmp_path: Path, monkeypatch) -> None:
     from benchmarks.truth import (
         fifth_cases,
@@ -167,6 +171,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
         fourth_cases,
         fourth_kernels,
         second_cases,
+        seventh_cases,
+        seventh_kernels,
         sixth_cases,
         sixth_kernels,
         third_cases,
@@ -181,17 +187,17 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
     later = ((third_cases, third_kernels), (fourth_cases, fourth_kernels), (fifth_cases, fifth_kernels))
-    for cases, module in (*later, (sixth_cases, sixth_kernels)):
+    for cases, module in (*later, (sixth_cases, sixth_kernels), (seventh_cases, seventh_kernels)):
         monkeypatch.setattr(cases, "kernels", without_marks(module, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)
 
 
-GLUON = ("row_sums", "matmul", "paged_sums", "smooth_sums", "cube_sums")
+GLUON = ("row_sums", "matmul", "paged_sums", "smooth_sums", "cube_sums", "grouped_tiles")
 
 
 def gluon_jobs() -> dict[str, Any]:
-    from benchmarks.truth import fifth_kernels, fourth_kernels
+    from benchmarks.truth import fifth_kernels, fourth_kernels, seventh_kernels
     from benchmarks.truth import gluon_kernels as kernels
     from tests.support.triton_examples import Job, descriptor
 
@@ -211,13 +217,21 @@ def gluon_jobs() -> dict[str, Any]:
         smooth = {"x": descriptor(64, 64), "y": "*fp32", "count": "i32"}
         log = {"BY_LOG": not repaired, "STAGES": 4, "num_warps": 4}
         found[f"cube_sums {version}"] = Job(fifth_kernels.cube_sums, smooth, log, {"num_warps": 4})
+        groups = {"x": descriptor(64, 64), "ends": "*i32", "places": "*i32", "y": "*fp32", "count": "i32"}
+        search = {"FROM_START": not repaired, "STAGES": 4, "num_warps": 4}
+        found[f"grouped_tiles {version}"] = Job(seventh_kernels.grouped_tiles, groups, search, {"num_warps": 4})
         found[f"smooth_sums {version}"] = Job(
             fourth_kernels.smooth_sums, smooth, {"STAGES": 4, "num_warps": warps}, {"num_warps": warps}
         )
+    turned = dict.fromkeys(("x", "cosines", "sines", "y"), "*fp32") | {"heads": "i32"}
+    pieces = {"ROWS": 64, "HALF": 64, "num_warps": 4}
+    found[f"rotary {REPAIRED}"] = Job(seventh_kernels.rotary, turned, pieces, {"num_warps": 4})
     return found
 
 
-@pytest.mark.parametrize("name", [f"{kernel} {v}" for kernel in GLUON for v in (BROKEN, REPAIRED)])
+@pytest.mark.parametrize(
+    "name", [*(f"{kernel} {v}" for kernel in GLUON for v in (BROKEN, REPAIRED)), f"rotary {REPAIRED}"]
+)
 def test_a_gluon_kernel_compiles_with_marks(name: str) -> None:
     pytest.importorskip("triton")
     from warplens.weave.weaving import Weaving

@@ -50,6 +50,12 @@ def counted(name: str, repaired: int, row: int = 0) -> dict[str, CodeCounts]:
         # Nine steps with two loads and a store each; 2, 4, 8, 16, 16, 8, 4, 2 and 1 lanes on a bank.
         ("fold_pairs", 0, "fold", {"barriers": 9, "ways": 16}),
         ("fold_pairs", 1, "fold", {"barriers": 9, "ways": 1, "conflicts": 0}),
+        # Levels of a tree: from 32 values on, only the first warp has work; the last barrier is before the next round.
+        ("tree_sums", 0, "combine", {"barriers": 11, "unneeded_barriers": 5, "needed_barriers": 6}),
+        ("tree_sums", 1, "combine", {"barriers": 1, "unneeded_barriers": 0, "needed_barriers": 1}),
+        # Results of eight warps that all read, then write again; or nothing that any other warp reads.
+        ("degree_sums", 0, "meet", {"barriers": 1, "unneeded_barriers": 0, "needed_barriers": 1}),
+        ("newton_rows", 0, "meet", {"barriers": 1, "unneeded_barriers": 1, "needed_barriers": 0}),
         # Tiles of two matrices: one depends on the block's row, the other on its column.
         ("gemm_nt", 0, "fetch", {"loads": 16, "moved_bytes": 2048, "moved_by": {"x": 1024, "y": 1024}}),
         # A loop of 64 rounds in each of two regions.
