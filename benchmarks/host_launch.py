@@ -33,6 +33,7 @@ from triton.runtime import driver as triton_driver
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.lib.ending_phases import timed_steps
 from benchmarks.lib.idle_libcuda import idle_driver
 from tests.support.small_launches import SMS, WARPS, small_launches
 from warplens.driver.kernel_arguments import Shape
@@ -329,14 +330,15 @@ def end_of_profile(
             if number < 3:
                 prof.buffers.engine().collector.land_finished()
         time.sleep(pause)
-        wall, cpu = time.perf_counter(), time.process_time()
+        clocks = {"wall_s": time.perf_counter, "cpu_s": time.process_time, "thread_s": time.thread_time}
+        before = {name: clock() for name, clock in clocks.items()}
         if profile:
             with cProfile.Profile() as profiler:
                 prof._finish()
             pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(35)
         else:
             prof._finish()
-        found = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+        found = {name: clock() - before[name] for name, clock in clocks.items()}
         assert options or len(prof.trace) == LAUNCHES * blocks * WARPS * 2
         return found
 
@@ -427,12 +429,43 @@ def measure() -> dict[str, Any]:
         return {**found, **best, **later, **sampled, **beside, "launches": LAUNCHES, "load": os.getloadavg()[0]}
 
 
+ENDS: dict[str, tuple[bool, int, dict[str, Any]]] = {
+    "8 blocks": (False, 8, {}),
+    "8 blocks to a file": (True, 8, {}),
+    "132 blocks": (False, SMS, {}),
+    "132 blocks to a file": (True, SMS, {}),
+    "132 blocks, sampled": (False, SMS, SMALL),
+    "132 blocks, sampled, to a file": (True, SMS, SMALL),
+    "132 blocks, sampled with all lifetimes": (False, SMS, {"trace_bytes": 24 << 20}),
+}
+"""Ends of a profile: whether it writes a file, blocks of each launch, and options."""
+
+
+def quickest_ends(times: int) -> dict[str, Any]:
+    """The least time that each end of a profile takes, of several in turn, and how long its steps take in the quickest
+    one."""
+    found: dict[str, Any] = {}
+    for _ in range(times):
+        for name, (save, blocks, options) in ENDS.items():
+            with without_gpu(), timed_steps() as steps:
+                one = end_of_profile(save, blocks=blocks, **options)
+            known = found.setdefault(name, {**one, "steps": steps})
+            if one["thread_s"] < known["thread_s"]:
+                known["steps"] = steps
+            known |= {clock: min(seconds, known[clock]) for clock, seconds in one.items()}
+    return {**found, "load": os.getloadavg()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ends", type=int, metavar="TIMES", help="only measure the end of profiles, so many times")
     parser.add_argument("--profile", choices=("launch", "trace", "file"), help="print where the time goes, too")
     parser.add_argument("--library", choices=LIBRARIES, default="triton", help="whose launch to profile")
     parser.add_argument("--blocks", type=int, default=SMS, help="of the launches whose profile ends")
     given = parser.parse_args()
+    if given.ends:
+        print(json.dumps(quickest_ends(given.ends), indent=1))
+        return
     if given.profile:
         with without_gpu():
             ends = given.profile != "launch"

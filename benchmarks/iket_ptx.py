@@ -1,4 +1,4 @@
-"""IKET's marks on a GPU that has no CuTe DSL: examples/cute/iket.py is compiled elsewhere, and launched by cuda.core.
+"""IKET's marks on a GPU that has no CuTe DSL: examples/cute/iket.py, compiled elsewhere, by cuda.bindings.
 
 PYTHONPATH=src python -m benchmarks.iket_ptx compile --out FOLDER     # where the DSL is, in a version with IKET
 PYTHONPATH=src python -m benchmarks.iket_ptx run FOLDER --out DIR     # where the GPU is
@@ -19,6 +19,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from benchmarks.lib.carried_kernels import CarriedKernel, LoadedKernel
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "cute" / "iket.py"
 IMPORTS = {"drop-in": "from warplens.compat import iket", "recognised": "from cutlass.cute.experimental import iket"}
@@ -57,32 +59,33 @@ def expected() -> dict[tuple[str, str], int]:
     return found | {("instant", "start"): warps}
 
 
+def iket_kernel(path: Path) -> CarriedKernel:
+    """The kernel of a file that `compile_kernels` wrote, which takes an array and a number of steps."""
+    text = path.read_text()
+    symbol = text.partition(".visible .entry ")[2].partition("(")[0].strip()
+    arguments = (bytes(8).hex(), STEPS.to_bytes(4, "little").hex())
+    return CarriedKernel("iket", symbol, text, (N // THREADS, 1, 1), (THREADS, 1, 1), 0, arguments, ((0, 0, 0),), (N,))
+
+
 def measure(path: Path) -> dict[str, Any]:
-    import cuda.core
-    import numpy as np
     import torch
 
     import warplens as wl
 
-    device = cuda.core.Device()
-    device.set_current()
-    stream = device.create_stream()
-    text = path.read_text()
-    symbol = text.partition(".visible .entry ")[2].partition("(")[0].strip()
-    code = cuda.core.ObjectCode.from_ptx(text.encode())  # kept: warplens takes the PTX of a loaded kernel from here
-    kernel = code.get_kernel(symbol)
-    config = cuda.core.LaunchConfig(grid=(N // THREADS, 1, 1), block=(THREADS, 1, 1))
+    torch.zeros(1, device="cuda")  # makes the context
 
-    def launch() -> Any:
+    def launch(kernel: LoadedKernel) -> Any:
         y = torch.arange(N, device="cuda", dtype=torch.float32)
         torch.cuda.synchronize()
-        cuda.core.launch(stream, config, kernel, y.data_ptr(), np.int32(STEPS))
-        stream.sync()
+        kernel.launch([y.data_ptr()])
+        torch.cuda.synchronize()
         return y
 
-    plain = launch()
+    carried = iket_kernel(path)
+    plain = launch(LoadedKernel(carried))
     with wl.profile(auto="loads", records_per_warp=2048) as profile:
-        marked = [launch() for _ in range(LAUNCHES)]
+        kernel = LoadedKernel(carried)
+        marked = [launch(kernel) for _ in range(LAUNCHES)]
     trace = profile.trace
     rows = trace.spans.to_pylist()
     found = Counter((row["kind"], row["region"]) for row in rows)

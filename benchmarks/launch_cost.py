@@ -1,11 +1,13 @@
 """What warplens costs a program that launches kernels: host time, unrecorded kernels, memory, the end of a profile.
 
     PYTHONPATH=src python -m benchmarks.launch_cost --out results
-    PYTHONPATH=src python -m benchmarks.launch_cost --out results --tutorials DIR --parts tutorials
+    PYTHONPATH=src python -m benchmarks.launch_cost --out results --without cute_host memory
+    PYTHONPATH=src python -m benchmarks.launch_cost --out results --parts tutorials --tutorials DIR
 
-Needs a GPU, torch and Triton; CuPy, cuda.core and the CuTe DSL are measured where they are installed. Writes
-launch.json into the folder. The parts `unrecorded` and `slowdowns` measure the device time of kernels, `tutorials`
-runs Triton's own tutorials, whose sources (python/tutorials of the repository) DIR has.
+Needs a GPU, torch and Triton; C++, CuPy, cuda.core and the CuTe DSL are measured where they are installed. Writes
+launch.json into the folder, after each part. The parts `unrecorded` and `slowdowns` measure the device time of kernels,
+`tutorials` runs Triton's own tutorials, whose sources (python/tutorials of the repository) DIR has. Each part has a
+time limit, and one that fails does not take the others with it.
 """
 
 from __future__ import annotations
@@ -14,204 +16,73 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 
 import warplens as wl
-import warplens.triton as wlt
+from benchmarks.lib.ending_phases import timed_steps
+from benchmarks.lib.launch_hosts import (  # noqa: F401
+    cpp_host,
+    cuda_core_host,
+    cupy_host,
+    cute_host,
+    small,
+    summary,
+    triton_host,
+)
+from benchmarks.lib.timed_parts import rounds, run_parts, work_off
+from benchmarks.lib.tutorial_runs import run_tutorials
 
-ROUNDS, PER_ROUND = 15, 200
 ENDED = 2000
-
-
-@triton.jit
-def small(x, y, n, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    with wlt.region("load"):
-        value = tl.load(x + offs, mask=offs < n)
-    with wlt.region("store"):
-        tl.store(y + offs, value * 2, mask=offs < n)
-
-
-@triton.jit
-def other(x, y, n, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + offs, tl.load(x + offs, mask=offs < n) + 1, mask=offs < n)
-
-
-def timed_us(call: Callable[[], Any], launches: int) -> list[float]:
-    """Microseconds of the launching thread for each of some calls, back to back."""
-    torch.cuda.synchronize()
-    times = []
-    clock = time.perf_counter_ns
-    before = clock()
-    for _ in range(launches):
-        call()
-        now = clock()
-        times.append((now - before) / 1e3)
-        before = now
-    torch.cuda.synchronize()
-    return times
-
-
-def in_turn(call: Callable[[], Any], unrelated: Callable[[], Any] | None = None, **options: Any) -> dict[str, Any]:
-    """Host time of a launch: plain, once its quota is used up, recorded, and of a kernel that is not profiled; each of
-    some rounds measures all of them, so that what else the machine does meets all alike."""
-    rounds: dict[str, list[list[float]]] = {}
-    for _ in range(ROUNDS):
-        rounds.setdefault("plain", []).append(timed_us(call, PER_ROUND))
-        with wl.profile(launches=1, **options):
-            for _ in range(20):
-                call()
-            rounds.setdefault("closed", []).append(timed_us(call, PER_ROUND))
-            if unrelated is not None:
-                rounds.setdefault("not_profiled", []).append(timed_us(unrelated, PER_ROUND))
-        if unrelated is not None:
-            rounds.setdefault("plain_other", []).append(timed_us(unrelated, PER_ROUND))
-        with wl.profile(**options) as prof:
-            for _ in range(40):
-                call()
-            time.sleep(0.02)  # the first launches come home and say how much memory the others need
-            rounds.setdefault("recorded", []).append(timed_us(call, PER_ROUND))
-        assert len(prof.trace.meta.launches) >= PER_ROUND, prof.notes
-    found: dict[str, Any] = {name: summary([us for some in all_ for us in some]) for name, all_ in rounds.items()}
-    for name, base in (("closed", "plain"), ("recorded", "plain"), ("not_profiled", "plain_other")):
-        if name in rounds:
-            pairs = zip(rounds[name], rounds[base], strict=True)
-            more = [statistics.median(one) - statistics.median(other) for one, other in pairs]
-            means = zip(rounds[name], rounds[base], strict=True)
-            found[f"{name}_above_plain"] = {
-                "median": statistics.median(more),
-                "rounds": more,
-                "of_means": statistics.median(statistics.fmean(one) - statistics.fmean(other) for one, other in means),
-            }
-    return found
-
-
-def summary(times: list[float]) -> dict[str, float]:
-    quartiles = statistics.quantiles(times, n=4)
-    return {"median": quartiles[1], "p25": quartiles[0], "p75": quartiles[2], "mean": statistics.fmean(times)}
-
-
-def triton_host() -> dict[str, Any]:
-    x, y = torch.randn(1 << 14, device="cuda"), torch.empty(1 << 14, device="cuda")
-    grid = (132,)
-
-    def call() -> None:
-        small[grid](x, y, 1 << 14, BLOCK=128, num_warps=4)
-
-    def unrelated() -> None:
-        other[grid](x, y, 1 << 14, BLOCK=128, num_warps=4)
-
-    call()
-    unrelated()
-    return in_turn(call, unrelated, kernels="small")
-
-
-SOURCE = """
-extern "C" __global__ void doubled(const float *x, float *y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 2.0f * x[i];
-}
-"""
-
-
-def cupy_host() -> dict[str, Any]:
-    import cupy
-
-    x, y = cupy.ones(1 << 14, cupy.float32), cupy.empty(1 << 14, cupy.float32)
-    kernel = cupy.RawKernel(SOURCE, "doubled")
-    arguments = (x, y, 1 << 14)
-
-    def call() -> None:
-        kernel((132,), (128,), arguments)
-
-    call()
-    return in_turn(call, auto="all")
-
-
-def cuda_core_host() -> dict[str, Any]:
-    import cuda.core
-    import numpy as np
-
-    device = cuda.core.Device()
-    device.set_current()
-    stream = device.create_stream()
-    options = cuda.core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
-    code = cuda.core.Program(SOURCE, code_type="c++", options=options).compile("ptx")
-    kernel = code.get_kernel("doubled")
-    config = cuda.core.LaunchConfig(grid=(132, 1, 1), block=(128, 1, 1))
-    x, y = torch.ones(1 << 14, device="cuda"), torch.empty(1 << 14, device="cuda")
-    arguments = x.data_ptr(), y.data_ptr(), np.int32(1 << 14)
-
-    def call() -> None:
-        cuda.core.launch(stream, config, kernel, *arguments)
-
-    call()
-    return in_turn(call, auto="all")
-
-
-def cute_host() -> dict[str, Any]:
-    """A compiled CuTe function, where the CuTe DSL is installed."""
-    from cutlass.cute.runtime import from_dlpack
-
-    from benchmarks.lib.cute_doubled import BLOCKS, THREADS, compiled_doubled
-
-    x, y = (from_dlpack(torch.ones(BLOCKS * THREADS, device="cuda")) for _ in range(2))
-    with tempfile.TemporaryDirectory() as folder:
-        compiled = compiled_doubled(x, y, folder)
-
-        def call() -> None:
-            compiled(x, y)
-
-        call()
-        return in_turn(call, auto="all")
+CLOCKS = (time.perf_counter, time.process_time, time.thread_time)
 
 
 def endings() -> dict[str, Any]:
-    """Seconds from the last launch to the trace, of a profile with 2,000 recorded launches."""
+    """Seconds from the last launch to the trace, of a profile with 2,000 recorded launches: wall time, processor time,
+    that of the ending thread, and for each step its wall time and that of the ending thread."""
     x, y = torch.randn(1 << 14, device="cuda"), torch.empty(1 << 14, device="cuda")
     found: dict[str, Any] = {}
     cases: dict[str, tuple[int, float, dict[str, Any]]] = {
         "8 blocks": (8, 0.0, {}),
         "8 blocks to a file": (8, 0.0, {"path": "small.warplens"}),
-        "8 blocks to a file, 2 s later": (8, 2.0, {"path": "small.warplens"}),
         "132 blocks": (132, 0.0, {}),
-        "132 blocks, 2 s later": (132, 2.0, {}),
         "132 blocks to a file": (132, 0.0, {"path": "large.warplens"}),
-        "132 blocks to a file, 2 s later": (132, 2.0, {"path": "large.warplens"}),
         "132 blocks, sampled": (132, 0.0, {"trace_bytes": 8 << 20}),
+        "132 blocks, 2 s later": (132, 2.0, {}),
+        "132 blocks to a file, 2 s later": (132, 2.0, {"path": "large.warplens"}),
         "132 blocks, sampled, 2 s later": (132, 2.0, {"trace_bytes": 8 << 20}),
+        "8 blocks to a file, 2 s later": (8, 2.0, {"path": "small.warplens"}),
     }
     for name, (blocks, pause, chosen) in cases.items():
         options = dict(chosen)
         tries = []
-        for _ in range(2 if pause else 3):
+        for _ in rounds(2 if pause else 3):
             path = options.get("path")
             profile = wl.profile(path, **{key: value for key, value in options.items() if key != "path"})
-            with profile:
+            with timed_steps() as steps, profile:
                 for number in range(ENDED):
                     small[(blocks,)](x, y, 1 << 14, BLOCK=128, num_warps=4)
                     if number == 40:
                         time.sleep(0.02)
                 torch.cuda.synchronize()
                 time.sleep(pause)
-                wall, cpu = time.perf_counter(), time.process_time()
-            tries.append([time.perf_counter() - wall, time.process_time() - cpu])
+                before = [clock() for clock in CLOCKS]
+            tries.append(([clock() - at for clock, at in zip(CLOCKS, before, strict=True)], steps))
         kept = len(profile.trace.meta.launches)
+        (wall, cpu, thread), steps = min(tries, key=lambda one: one[0][0])
         found[name] = {
-            "wall_s": min(one[0] for one in tries),
-            "tries": tries,
+            "wall_s": wall,
+            "cpu_s": cpu,
+            "thread_s": thread,
+            "steps": steps,
+            "tries": [one for one, _ in tries],
             "launches": kept,
             "spans": len(profile.trace),
         }
@@ -223,9 +94,9 @@ def beside_decoding() -> dict[str, Any]:
     """Host time of recorded launches, 4 ms apart, while the launches before them are decoded in the background, and
     where nothing is, in turn."""
     x, y = torch.randn(1 << 14, device="cuda"), torch.empty(1 << 14, device="cuda")
-    rounds: dict[str, list[list[float]]] = {"decoding": [], "not decoding": []}
-    for _ in range(5):
-        for kind, all_times in rounds.items():
+    found_us: dict[str, list[list[float]]] = {"decoding": [], "not decoding": []}
+    for _ in rounds(5, least=2):
+        for kind, all_times in found_us.items():
             times: list[float] = []
             with wl.profile() as prof:
                 if kind != "decoding":
@@ -238,11 +109,12 @@ def beside_decoding() -> dict[str, Any]:
                     small[(132,)](x, y, 1 << 14, BLOCK=128, num_warps=4)
                     times.append((time.perf_counter_ns() - before) / 1e3)
             all_times.append(times)
-    together = {kind: sorted(us for times in all_times for us in times) for kind, all_times in rounds.items()}
+    together = {kind: sorted(us for times in all_times for us in times) for kind, all_times in found_us.items()}
     found: dict[str, Any] = {
         kind: {**summary(times), "p99": times[-len(times) // 100]} for kind, times in together.items()
     }
-    pairs = zip(*rounds.values(), strict=True)
+    pairs = zip(*found_us.values(), strict=True)
+    found["rounds"] = len(found_us["decoding"])
     found["more"] = [statistics.median(one) - statistics.median(other) for one, other in pairs]
     return found
 
@@ -309,7 +181,7 @@ def unrecorded() -> dict[str, Any]:
     for name, call in five_kernels().items():
         call()
         ratios = []
-        for _ in range(5):
+        for _ in rounds(5, least=2):
             plain = device_us(call, 20)
             with wl.profile(launches=1, auto=True) as prof:
                 for _ in range(30):
@@ -334,105 +206,72 @@ def slowdowns() -> dict[str, Any]:
     return found
 
 
-def run_tutorial(tutorial: Path, profiled: bool, folder: Path, shown: list[str], seconds: float) -> dict[str, Any]:
-    """Run a tutorial in a process of its own, as it is or under `warplens run --auto` with its defaults."""
-    out, trace = folder / "tutorial.json", folder / "tutorial.warplens"
-    for left in (out, trace):
-        left.unlink(missing_ok=True)
-    program = [str(Path(__file__).parent / "lib" / "tutorial.py"), str(tutorial), str(out), *shown]
-    options = ["-m", "warplens", "run", "--auto", "-o", str(trace), "--force"] if profiled else []
-    paths = os.pathsep.join(path for path in sys.path if path)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": paths,
-        "TRITON_CACHE_DIR": str(folder / "cache"),
-        "MPLBACKEND": "Agg",
-    }
-    began = time.perf_counter()
-    try:
-        done = subprocess.run(
-            [sys.executable, *options, *program], env=environment, capture_output=True, text=True, cwd=folder,
-            check=False, timeout=seconds,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {"profiled": profiled, "timed out after": seconds}
-    found = json.loads(out.read_text()) if out.exists() else {}
-    return {
-        "profiled": profiled,
-        "code": done.returncode,
-        "seconds": time.perf_counter() - began,
-        "trace_bytes": trace.stat().st_size if trace.exists() else None,
-        "stdout": done.stdout[-1500:] if profiled or done.returncode else "",
-        "stderr": done.stderr[-1500:],
-        **found,
-    }
-
-
 def tutorials() -> dict[str, Any]:
-    """Tutorial 03 plain and profiled in turn: what it prints and what its tuner chooses. Sizes of traces of others."""
+    """Triton's own tutorials, in processes of their own."""
     if given.tutorials is None:
         return {"not measured": "--tutorials DIR names the folder of Triton's tutorials"}
-    sources = Path(given.tutorials)
-    end = time.monotonic() + given.seconds
-    found: dict[str, Any] = {}
-
-    def run(name: str, profiled: bool, *shown: str) -> None:
-        left = end - time.monotonic()
-        if left > 0:
-            made = run_tutorial(sources / f"{name}.py", profiled, folder, list(shown), left)
-            found.setdefault(name, []).append(made)
-            brief = {key: value for key, value in made.items() if key not in ("stdout", "stderr", "chosen")}
-            print(name, "profiled" if profiled else "plain", json.dumps(brief)[:700], flush=True)
-
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        matmul = "03-matrix-multiplication", ("1", "3", "1024", "2048", "4096")
-        for profiled in (False, True):
-            run(matmul[0], profiled, *matmul[1])
-        run("02-fused-softmax", True, "1", "12")
-        run("05-layer-norm", True, "1", "6")
-        for profiled in (False, True):
-            run(matmul[0], profiled, *matmul[1])
-        run("06-fused-attention", True, "1", "2")
-    return found
+    with tempfile.TemporaryDirectory() as folder:
+        return run_tutorials(Path(given.tutorials), Path(folder), LIMITS["tutorials"] - _AROUND_S)
 
 
-HOST = (triton_host, cupy_host, cuda_core_host, cute_host, endings, beside_decoding, memory)
-OTHERS = (unrecorded, slowdowns, tutorials)
-given = argparse.Namespace(tutorials=None, seconds=0.0)
+LIMITS = {
+    "endings": 38.0,
+    "beside_decoding": 24.0,
+    "memory": 5.0,
+    "triton_host": 8.0,
+    "cpp_host": 14.0,
+    "cupy_host": 8.0,
+    "cuda_core_host": 8.0,
+    "cute_host": 15.0,
+    "unrecorded": 60.0,
+    "slowdowns": 60.0,
+    "tutorials": 88.0,
+}
+"""The parts, and the seconds that each may take."""
+OTHERS = ("unrecorded", "slowdowns", "tutorials")
+"""Not measured unless they are asked for."""
+_AROUND_S = 6.0
+"""What is left of their time when the tutorials have to end."""
+given = argparse.Namespace(tutorials=None)
 """What the command line says."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default=".", help="folder for launch.json")
-    known = {part.__name__: part for part in HOST + OTHERS}
-    parser.add_argument(
-        "--parts", nargs="+", choices=known, default=[part.__name__ for part in HOST], help="what to measure"
-    )
+    usual = [name for name in LIMITS if name not in OTHERS]
+    parser.add_argument("--parts", nargs="+", choices=LIMITS, default=usual, help="what to measure")
+    parser.add_argument("--without", nargs="+", choices=LIMITS, default=[], help="what to leave out")
     parser.add_argument("--tutorials", help="folder of Triton's tutorials, for the part of this name")
-    parser.add_argument("--seconds", type=float, default=150.0, help="how long the tutorials may take")
+    parser.add_argument("--seconds", type=float, default=88.0, help="how long all parts together may take")
+    parser.add_argument("--found-in", help=argparse.SUPPRESS)  # this process measures, and leaves there what it finds
     parser.parse_args(namespace=given)
     given.tutorials = given.tutorials and Path(given.tutorials).resolve()
+    if given.found_in is not None:
+        found_in = Path(given.found_in)
+        os.chdir(found_in)
+        work_off({name: globals()[name] for name in given.parts}, LIMITS, found_in)
+        return
     target = Path(given.out).resolve() / "launch.json"
     target.parent.mkdir(parents=True, exist_ok=True)
+    document: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "versions": {"torch": torch.__version__, "triton": triton.__version__, "python": sys.version.split()[0]},
+    }
+
+    def tell(name: str, found: dict[str, Any]) -> None:
+        document[name] = found
+        print(f"{name} ({found.get('part_s', 0):.0f} s)", json.dumps(found)[:1500], flush=True)
+        target.write_text(json.dumps(document, indent=1))
+
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        parts: dict[str, Any] = {
-            "device": torch.cuda.get_device_name(),
-            "versions": {"torch": torch.__version__, "triton": triton.__version__, "python": sys.version.split()[0]},
-        }
-        for part in (known[name] for name in given.parts):
-            began = time.perf_counter()
-            try:
-                parts[part.__name__] = part()
-            except ImportError as error:
-                parts[part.__name__] = {"not measured": str(error)}
-            except Exception:  # one part that fails must not lose the others
-                parts[part.__name__] = {"failed": traceback.format_exc()}
-            took = time.perf_counter() - began
-            print(f"{part.__name__} ({took:.0f} s)", json.dumps(parts[part.__name__], default=str)[:1500], flush=True)
-            target.write_text(json.dumps(parts, indent=1, default=str))
+
+        def command(names: Sequence[str]) -> list[str]:
+            more = ["--tutorials", str(given.tutorials)] if given.tutorials else []
+            return [sys.executable, "-m", "benchmarks.launch_cost", "--found-in", folder, *more, "--parts", *names]
+
+        wanted = {name: LIMITS[name] for name in given.parts if name not in given.without}
+        run_parts(command, wanted, given.seconds, Path(folder), tell)
 
 
 if __name__ == "__main__":

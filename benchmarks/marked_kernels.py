@@ -1,13 +1,13 @@
 """How many kernels of a public library automatic marks reach, and what they add to compiling. Needs no GPU.
 
-    PYTHONPATH=src python -m benchmarks.marked_kernels liger|fla|FILE.py [--auto all] [--every N] [--out ROWS.jsonl]
+    PYTHONPATH=src python -m benchmarks.marked_kernels liger|fla|FILE.py [--auto all] [--warm] [--every N] [--out F]
 
 Calls the library with tensors that claim to be on an H200, collects what it asks Triton to compile, and compiles each
 request plain and as a profile does, in a process of its own. Needs Triton, a CPU build of torch and the
 library (`pip install --no-deps liger-kernel`, `pip install --no-deps flash-linear-attention fla-core einops`). A file
 calls another library: it defines `run(hold)`, and passes each call to `hold.run(name, call)`. Prints one JSON document;
-`--out` keeps a row per kernel. Times are processor time, ptxas included, so that other work on the machine changes them
-little; wall-clock times are in the rows.
+`--out` keeps a JSON row per kernel. Times are processor time, ptxas included, so that other work on the machine changes
+them little; wall-clock times are in the rows.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ RUNGS = {
 }  # fmt: skip
 
 
-def measure(request: Request, auto: str | bool) -> dict[str, Any]:
-    """Compile one kernel plain (twice, the first warms up the process) and with automatic marks."""
+def measure(request: Request, auto: str | bool, warm: bool = False) -> dict[str, Any]:
+    """Compile one kernel plain (twice, the first warms up the process) and with automatic marks. With `warm`, warplens
+    has marked and woven something before, as in a process that has recorded another kernel."""
     for _ in range(2):
         unmarked, plain = _compiled(request)
+    if warm:
+        _warm_up(unmarked)
     kernel, marked = _compiled(request, auto, unmarked)
     woven = getattr(kernel.metadata, "warplens", None)
     notes = (getattr(kernel.metadata, "warplens_remarks", None) or {"notes": []})["notes"]
@@ -51,6 +54,18 @@ def measure(request: Request, auto: str | bool) -> dict[str, Any]:
         "kernel": request.kernel, "key": request.key, "plain": plain, "marked": marked, "notes": notes,
         "rung": rung if woven else "unmarked", "regions": len(woven["regions"]) if woven else 0,
     }  # fmt: skip
+
+
+def _warm_up(plain: Any) -> None:
+    """Import and run once what marks and weaves, on the plain kernel's code."""
+    from warplens.auto.ptx import mark_ptx
+    from warplens.auto.rules import Auto
+    from warplens.auto.ttgir import mark_ttgir
+    from warplens.weave.weaver import weave
+    from warplens.weave.weaving import ParamBuffer
+
+    mark_ttgir(plain.asm["ttgir"], Auto.of("stores"))
+    weave(mark_ptx(plain.asm["ptx"], Auto(coarse="body")).text, buffer=ParamBuffer(-1))
 
 
 def _compiled(request: Request, auto: str | bool = False, plain: Any = None) -> tuple[Any, dict[str, float]]:
@@ -81,7 +96,7 @@ def _processor_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _in_child(request: Request, auto: str | bool) -> dict[str, Any]:
+def _in_child(request: Request, auto: str | bool, warm: bool = False) -> dict[str, Any]:
     """Measure in a forked process: a crash or a hang costs this kernel alone."""
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
@@ -90,7 +105,7 @@ def _in_child(request: Request, auto: str | bool) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             os.environ |= {"TRITON_CACHE_DIR": folder, "TRITON_ALWAYS_COMPILE": "1"}
             try:
-                send.send(measure(request, auto))
+                send.send(measure(request, auto, warm))
             except Exception as error:
                 send.send({"kernel": request.kernel, "key": request.key, "error": f"{type(error).__name__}: {error}"})
 
@@ -145,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", help="liger, fla, or a file that calls another library")
     parser.add_argument("--auto", default=True, help="classes to mark [default: those of a bare --auto]")
+    parser.add_argument("--warm", action="store_true", help="measure in processes that have marked a kernel before")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="measure every N-th kernel [default: 1]")
     parser.add_argument("--out", type=Path, help="write a JSON row per kernel to this file")
     given = parser.parse_args()
@@ -163,7 +179,7 @@ def main() -> None:
         collect(given.library, requests)
     rows = []
     for request in list(requests.found.values())[:: given.every]:
-        rows.append(_in_child(request, given.auto))
+        rows.append(_in_child(request, given.auto, given.warm))
         print(f"{len(rows)}: {json.dumps(rows[-1])[:200]}", file=sys.stderr)
         if given.out is not None:
             given.out.write_text("".join(json.dumps(row) + "\n" for row in rows))

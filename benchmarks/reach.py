@@ -17,6 +17,7 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,15 @@ def main(arguments: list[str] | None = None) -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     if given.verb == "case":
         return _one(given.cases[0], given.out)
-    rows = (
-        compile_all(given.out, given.cases) if given.verb == "compile" else _all(given.cases or list(CASES), given.out)
-    )
     name = "compiled.json" if given.verb == "compile" else "reach.json"
-    (given.out / name).write_text(json.dumps({**_machine(), "rows": rows}, indent=1))
+
+    def write(rows: list[dict[str, Any]]) -> None:
+        (given.out / name).write_text(json.dumps({**_machine(), "rows": rows}, indent=1))
+
+    if given.verb == "compile":
+        write(compile_all(given.out, given.cases))
+    else:
+        _all(given.cases or list(CASES), given.out, write)
     print(f"wrote {given.out / name}")
     return 0
 
@@ -73,8 +78,9 @@ def _one(name: str, out: Path) -> int:
     return 0
 
 
-def _all(names: list[str], out: Path) -> list[dict[str, Any]]:
-    rows = []
+def _all(names: list[str], out: Path, write: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Run cases; what was measured is written after each."""
+    rows: list[dict[str, Any]] = []
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
         start = time.monotonic()
@@ -84,7 +90,7 @@ def _all(names: list[str], out: Path) -> list[dict[str, Any]]:
         slow = [k["slowdown"] for k in row.get("kernels", {}).values() if k.get("slowdown")]
         said += f", slowdown {', '.join(f'{one:.3f}' for one in slow)}" if slow else ""
         print(f"{name}: {said} ({row['seconds']} s)", file=sys.stderr, flush=True)
-    return rows
+        write(rows)
 
 
 def _machine() -> dict[str, Any]:

@@ -21,21 +21,23 @@ from typing import Any
 PARTS = ("languages", "long", "placement", "chains")
 
 
-def parts(minute: bool, say: Callable[[str], None]) -> dict[str, Callable[[], Any]]:
+def parts(minute: bool, languages: list[str] | None, say: Callable[[str], None]) -> dict[str, Callable[[], Any]]:
     """What to measure, by name."""
     from benchmarks.accuracy import every_language, long_kernels, one_warp
     from benchmarks.placement import measure
 
     runs = long_kernels.RUNS | (long_kernels.MINUTE if minute else {})
+    known = every_language.LANGUAGES
+    chosen = {name: one for name, one in known.items() if languages is None or name in languages}
     return {
-        "languages": lambda: every_language.measure(every_language.LANGUAGES, say),
+        "languages": lambda: every_language.measure(chosen, say),
         "long": lambda: long_kernels.measure(runs, say),
         "placement": lambda: {"timer": measure("timer", 25, 3)},
         "chains": lambda: {form: one_warp.regions(one_warp.Chase(), form) for form in one_warp.FORMS},
     }
 
 
-def run(out: Path, chosen: list[str], minute: bool, raw: Path | None) -> int:
+def run(out: Path, chosen: list[str], languages: list[str] | None, minute: bool, raw: Path | None) -> int:
     import warplens.cuda as wlcu
     from benchmarks.accuracy import one_warp
     from benchmarks.lib.gpu_programs import context
@@ -51,7 +53,7 @@ def run(out: Path, chosen: list[str], minute: bool, raw: Path | None) -> int:
 
     wlcu.calibrate()
     result: dict[str, Any] = {"context": context("python -m benchmarks.accuracy"), "failed": {}}
-    for name, part in parts(minute, say).items():
+    for name, part in parts(minute, languages, say).items():
         if name not in chosen:
             continue
         try:
@@ -68,6 +70,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="Folder for accuracy.json.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="What to measure [default: all].")
+    parser.add_argument(
+        "--languages", nargs="+", metavar="NAME", help="Of that part, which, such as CuTe [default: all]."
+    )
     parser.add_argument("--minute", action="store_true", help="Also run a kernel of a minute.")
     parser.add_argument("--raw", type=Path, metavar="FOLDER", help="Save the traces of the chains there.")
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="Write the page from FOLDER/accuracy.json.")
@@ -84,7 +89,7 @@ def main() -> int:
         return 0
     if options.out is None:
         parser.error("give --out FOLDER, or --page FOLDER")
-    return run(options.out, list(options.parts), options.minute, options.raw)
+    return run(options.out, list(options.parts), options.languages, options.minute, options.raw)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ RECORDED, TIMES = 6, 30
 """Launches to record of each kernel, and launches in all: the rest are timed without marks."""
 LIMIT_S = 60
 """Seconds that a case may take."""
-SLOW_CASES = {"helion": 120, "tilelang": 200, "cutile": 150}
+SLOW_CASES = {"helion": 120, "tilelang": 200, "cutile": 150, "nvidia_warp": 120, "nvidia_warp_carried": 100}
 """Cases that unpack a library and compile for longer."""
 _N, _SIDE = 1 << 20, 512
 _WARPS = {"polynomial": 264 * 8, "tiled_gemm": 1024 * 8, "bit_sum": 132 * 8}
@@ -217,36 +217,27 @@ def cute_tvm_ffi(out: Path) -> Row:
 
 @case("nvidia_warp", "NVIDIA Warp")
 def nvidia_warp(out: Path) -> Row:
-    if importlib.util.find_spec("warp") is None:
-        raise NotHere("warp-lang is not installed")
-    import numpy as np
-    import warp as wp
-
-    wp.config.kernel_cache_dir = str(out / "warp-cache")
-    from benchmarks.lib.reach_warp import saxpy
-
-    x, y = wp.array(np.linspace(0, 1, _N, dtype=np.float32), device="cuda"), wp.zeros(_N, device="cuda")
-
-    def run() -> bytes:
-        y.zero_()
-        for _ in range(TIMES):
-            wp.launch(saxpy, _N, inputs=[x, y, 2.0], device="cuda")
-        wp.synchronize()
-        return y.numpy().tobytes()
-
-    plain = run()
-    with wl.profile(auto=True, launches=RECORDED) as profile:
-        marked = run()
-    row = described(profile.trace, profile, {"saxpy": _N // 32})
-    return {**row, "identical": marked == plain, "version": wp.__version__}
+    return dict(_packed("warp", "warp").run(_every_warp, RECORDED, TIMES, str(out / "warp-cache")))
 
 
-def _tile(name: str, module: str) -> Any:
-    """Functions that run the kernels of a tile library, installed or unpacked."""
+@case("nvidia_warp_carried", "NVIDIA Warp, launches of its examples carried as PTX, by cuda.bindings")
+def nvidia_warp_carried(out: Path) -> Row:
+    from benchmarks.lib.carried_kernels import run
+    from benchmarks.lib.reach_tile import KITS
+
+    path = KITS / "warp_launches.json"
+    for needed, is_there in (("torch", _is_installed("torch")), (str(path), path.exists())):
+        if not is_there:
+            raise NotHere(f"{needed} is not here")
+    return run(path, _every_warp, RECORDED, TIMES)
+
+
+def _packed(name: str, module: str, *instead: str) -> Any:
+    """Functions that run the kernels of a library, installed or unpacked; `instead` are other names of its kit."""
     from benchmarks.lib.reach_tile import use_kit
 
     for needed in ("torch", module):
-        if not _is_installed(needed) and not (needed == module and use_kit(name)):
+        if not _is_installed(needed) and not (needed == module and any(map(use_kit, (name, *instead)))):
             raise NotHere(f"{needed} is not installed")
     return importlib.import_module(f"benchmarks.lib.reach_{name}")
 
@@ -267,12 +258,12 @@ def _every_warp(trace: Any, profile: Any) -> Row:
 
 @case("tilelang", "TileLang")
 def tilelang(out: Path) -> Row:
-    return dict(_tile("tilelang", "tilelang").run(_every_warp, RECORDED, TIMES))
+    return dict(_packed("tilelang", "tilelang").run(_every_warp, RECORDED, TIMES))
 
 
 @case("cutile", "cuTile")
 def cutile(out: Path) -> Row:
-    return dict(_tile("cutile", "cuda.tile").run(_every_warp, RECORDED, TIMES))
+    return dict(_packed("cutile", "cuda.tile", "cutile_recorded").run(_every_warp, RECORDED, TIMES))
 
 
 def run_case(name: str, out: Path) -> Row:

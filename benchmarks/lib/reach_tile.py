@@ -1,16 +1,17 @@
-"""What the cases of TileLang and cuTile in benchmarks/reach.py share."""
+"""What the cases of libraries in benchmarks/reach.py share that come packed, by benchmarks/library_kits.py."""
 
 from __future__ import annotations
 
 import importlib.util
-import subprocess
+import os
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
 
-KITS = Path("build/tile")
-"""Where benchmarks/tile_kits.py puts what a machine without a network needs."""
+KITS = Path(os.environ.get("REACH_KITS", "build/kits"))
+"""Where benchmarks/library_kits.py puts what a machine without a network needs."""
 
 
 def use_kit(name: str) -> bool:
@@ -19,7 +20,8 @@ def use_kit(name: str) -> bool:
     if not kit.exists():
         return False
     folder = tempfile.mkdtemp(prefix=f"reach-{name}-")
-    subprocess.run(["tar", "-C", folder, "-xf", str(kit.resolve())], check=True)
+    with tarfile.open(kit) as packed:
+        packed.extractall(folder, filter="tar")
     sys.path.insert(0, folder)
     return True
 

@@ -36,9 +36,9 @@ def test_memory_of_findings_grows_with_the_regions_and_no_faster() -> None:
 def test_what_regions_wait_for_takes_no_table_of_all_pairs_of_regions() -> None:
     trace = _trace(3000)
     lives, rows = Lifetimes.of(trace), np.arange(40)
-    every, found = np.ones(len(lives), bool), Matches(rows, np.full(40, -1), *3 * [np.zeros(40, bool)])
-    assert waits._regions(lives, every, found, 1.0)  # also computes what every analysis shares
-    assert _peak(lambda _: waits._regions(lives, every, found, 1.0), trace) < 8 * 3000**2 / 4
+    found = Matches(rows, np.full(40, -1), *3 * [np.zeros(40, bool)])
+    assert waits._regions(lives, found, 1.0)  # also computes what every analysis shares
+    assert _peak(lambda _: waits._regions(lives, found, 1.0), trace) < 8 * 3000**2 / 4
 
 
 def _peak(work: Callable[[Trace], object], trace: Trace) -> int:

@@ -26,6 +26,9 @@ def test_launches_of_triton_and_of_others_are_measured(monkeypatch: pytest.Monke
         assert costs["recorded_more_us"] > 0
         assert "closed_more_us" in costs
     assert all(found[f"end_{kind}_later"]["cpu_s"] > 0 for kind in ("trace", "file", "sampled"))
+    ends = host_launch.quickest_ends(1)
+    assert all({"collect", "decode"} <= ends[name]["steps"].keys() for name in host_launch.ENDS)
+    assert all("save" in ends[name]["steps"] for name, (save, *_) in host_launch.ENDS.items() if save)
     assert found["beside_decoding"]["decoding"]["median_us"] > 0
     assert found["waiting_for_lock"]["recording_us"] > 0
     assert all(found[f"end_sampled_{kind}"]["cpu_s"] > 0 for kind in ("trace", "file"))
