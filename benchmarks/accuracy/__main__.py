@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="Folder for accuracy.json.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="What to measure [default: all].")
     parser.add_argument(
-        "--languages", nargs="+", metavar="NAME", help="Of that part, which, such as CuTe [default: all]."
+        "--languages", nargs="+", metavar="NAME", help="Of that part, which, such as 'CuTe woven' [default: all]."
     )
     parser.add_argument("--minute", action="store_true", help="Also run a kernel of a minute.")
     parser.add_argument("--raw", type=Path, metavar="FOLDER", help="Save the traces of the chains there.")

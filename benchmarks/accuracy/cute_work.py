@@ -1,4 +1,4 @@
-"""The kernel of known_work.cu in the CuTe DSL: the same PTX between the same marks, which record directly."""
+"""The kernel of known_work.cu in the CuTe DSL: the same PTX between the same marks, woven or, with a buffer, direct."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ ptx = dsl_user_op(_ptx)
 
 
 @cute.kernel
-def known_work(extra: cute.Tensor, memory: Int64, repeats: Int32, texts: cutlass.Constexpr, prof: wlc.Buffer):
-    wlc.kernel(prof)
+def known_work(extra: cute.Tensor, memory: Int64, repeats: Int32, texts: cutlass.Constexpr, prof: wlc.Buffer | None):
+    if cutlass.const_expr(prof is not None):
+        wlc.kernel(prof)
     block, _, _ = cute.arch.block_idx()
     ptx(texts["SETUP"], memory)
     for _ in cutlass.range(repeats, unroll=1):
@@ -49,5 +50,7 @@ def known_work(extra: cute.Tensor, memory: Int64, repeats: Int32, texts: cutlass
 
 
 @cute.jit
-def run(extra: cute.Tensor, memory: Int64, blocks: Int32, repeats: Int32, texts: cutlass.Constexpr, prof: wlc.Buffer):
+def run(
+    extra: cute.Tensor, memory: Int64, blocks: Int32, repeats: Int32, texts: cutlass.Constexpr, prof: wlc.Buffer | None
+):
     known_work(extra, memory, repeats, texts, prof).launch(grid=(blocks, 1, 1), block=(32, 1, 1))

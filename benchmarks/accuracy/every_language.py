@@ -88,7 +88,7 @@ def triton(gluon: bool) -> Launch:
     return launch
 
 
-def cute() -> Launch:
+def cute(woven: bool) -> Launch:
     import torch
     from cutlass import cute as dsl
     from cutlass.cute.runtime import from_dlpack
@@ -98,12 +98,12 @@ def cute() -> Launch:
 
     def launch(work: str, amount: int, at: int, blocks: int, repeats: int) -> tuple[Trace, np.ndarray[Any, Any]]:
         extra = torch.zeros(blocks * repeats, dtype=torch.int64, device="cuda")
-        buffer, given = wlc.buffer(), (from_dlpack(extra), at, blocks, repeats)
+        buffer, given = None if woven else wlc.buffer(), (from_dlpack(extra), at, blocks, repeats)
         compiled = dsl.compile(cute_work.run, *given, texts(work, amount), buffer)
         for _ in range(2):
             with wl.profile(records_per_warp=4 * repeats) as profile:
                 compiled(*given, buffer)
-        cost = calibrations.get((driver().device().name, DIRECT, "stop"), {})
+        cost = constants() if woven else calibrations.get((driver().device().name, DIRECT, "stop"), {})
         return calibrated(profile.trace, cost), extra.cpu().numpy()
 
     return launch
@@ -114,7 +114,8 @@ LANGUAGES: Mapping[str, Callable[[], Launch]] = {
     "CUDA direct": lambda: cuda(False),
     "Triton": lambda: triton(False),
     "Gluon": lambda: triton(True),
-    "CuTe": cute,
+    "CuTe woven": lambda: cute(True),
+    "CuTe direct": lambda: cute(False),
 }
 
 

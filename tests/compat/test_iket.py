@@ -24,7 +24,7 @@ from tests.support.cute_runtime import Runtime
 from tests.support.iket_program import STEPS, N, check_trace, expected, load
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends import registry
-from warplens.frontends.cute.ptx_keeper import keep_all_ptx
+from warplens.frontends.cute.ptx_keeper import keep_marked_ptx
 from warplens.frontends.cute.requirement import require_cute
 from warplens.session import stack
 
@@ -35,7 +35,7 @@ def _iket() -> Iterator[Any]:
     before = list(stack.front_ends), set(registry.attached)
     iket = importlib.import_module("warplens.compat.iket")
     registry.attach("cutlass.cutlass_dsl")
-    undo = keep_all_ptx()
+    undo = keep_marked_ptx()
     yield iket
     undo()
     stack.front_ends[:] = before[0]

@@ -20,6 +20,7 @@ from tests.support.paths import EXAMPLES
 
 sys.path.insert(0, str(EXAMPLES / "cute"))
 
+import cutlass
 import gemm
 import vector_add
 from cuda.bindings.driver import CUstream
@@ -65,6 +66,48 @@ def test_results_are_the_unmarked_kernels_bit_for_bit(make: Any) -> None:
             torch.cuda.synchronize()
         assert torch.equal(arrays[2], expected)
     losses = profile.trace.meta.losses
+    assert losses.records_lost == losses.open_spans == losses.orphan_ends == losses.tracks_without_exit == 0
+
+
+@cute.kernel
+def _inert_add(x: cute.Tensor, y: cute.Tensor, out: cute.Tensor):
+    """No buffer and no `wlc.kernel`: warplens weaves these marks."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    for step in cutlass.range(8, unroll=1):
+        i = (block * 8 + step) * 256 + thread
+        with wlc.region("load"):
+            a, b = x[i], y[i]
+        with wlc.region("store"):
+            out[i] = a + b
+        wlc.value("step", step)
+
+
+@cute.jit
+def _run_inert_add(x: cute.Tensor, y: cute.Tensor, out: cute.Tensor):
+    _inert_add(x, y, out).launch(grid=(cute.size(out) // 2048, 1, 1), block=(256, 1, 1))
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["compiled before the profile", "inside"])
+def test_marks_without_a_buffer_are_woven(before: bool) -> None:
+    n = 1 << 20
+    x, y = (torch.randn(n, device="cuda") for _ in range(2))
+    out = torch.full_like(x, float("nan"))
+    given = tuple(from_dlpack(t) for t in (x, y, out))
+    compiled = cute.compile(_run_inert_add, *given)
+    compiled(*given)
+    assert torch.equal(out, x + y)
+    out.fill_(float("nan"))
+    with wl.profile(launches=2) as profile:
+        function = compiled if before else cute.compile(_run_inert_add, *given)
+        for _ in range(4):
+            function(*given)
+    assert torch.equal(out, x + y)
+    trace = profile.trace
+    assert {row.region: row.count for row in trace.stats() if row.kind == "span"} == {
+        "load": 2 * n // 32, "store": 2 * n // 32,
+    }  # fmt: skip
+    losses = trace.meta.losses
     assert losses.records_lost == losses.open_spans == losses.orphan_ends == losses.tracks_without_exit == 0
 
 

@@ -107,7 +107,7 @@ def unknown_full(x: cute.Tensor, n: Int32, prof: wlc.Buffer):
 
 
 MISTAKES = {
-    "before": (before, r"wlc.begin\('load'\) comes before wlc.kernel"),
+    "before": (before, r"cute_mistakes.py:\d+: a mark comes before wlc.kernel\(prof\); put it on the first line"),
     "dynamic_name": (dynamic_name, "name must be a string known at compile time, not a Int32"),
     "empty_name": (empty_name, "name must be a string known at compile time, not ''"),
     "no_end": (no_end, r"cute_mistakes.py:\d+: 'load' begins but never ends in kernel 'no_end'"),

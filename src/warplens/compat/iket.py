@@ -21,27 +21,17 @@ require_cute()
 from cutlass.cutlass_dsl import Boolean, dsl_user_op, if_generate  # noqa: E402
 
 from warplens.errors import UsageError  # noqa: E402
-from warplens.frontends.cute.asm import emit, enclosing  # noqa: E402
-from warplens.frontends.cute.marks import mark_name, scalar  # noqa: E402
-from warplens.frontends.cute.ptx_keeper import keep_all_ptx  # noqa: E402
+from warplens.frontends.cute.asm import enclosing  # noqa: E402
+from warplens.frontends.cute.inert_marks import leave, value_mark  # noqa: E402
+from warplens.frontends.cute.mark_arguments import mark_name  # noqa: E402
+from warplens.frontends.cute.ptx_keeper import keep_marked_ptx  # noqa: E402
 from warplens.frontends.registry import attach  # noqa: E402
-from warplens.record.layout import ValueType  # noqa: E402
-from warplens.session import active  # noqa: E402
 from warplens.weave.iket_marks import POP, PUSH  # noqa: E402
 from warplens.weave.mark_comments import encode_name, mark_text  # noqa: E402
 
 __all__ = [
     "DAG", "Edge", "RangeToken", "dag", "mark", "range_end", "range_pop", "range_push", "range_start", "sentinel_token",
 ]  # fmt: skip
-
-_TYPES = {
-    ("r", ValueType.I64): "s32",
-    ("r", ValueType.U64): "u32",
-    ("l", ValueType.I64): "s64",
-    ("l", ValueType.U64): "u64",
-    ("d", ValueType.F64): "f64",
-}
-
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _user_line: Callable[[_F], _F] = dsl_user_op
@@ -118,8 +108,7 @@ def range_pop(*, loc: Any = None, ip: Any = None) -> None:
 
 def _payload(name: str, payload: Any, loc: Any, ip: Any) -> None:
     if payload is not None:
-        operand, constraint, kind = scalar(name, payload)
-        _comment(mark_text("V", name, _TYPES[constraint, kind], "$0"), [operand], constraint, loc=loc, ip=ip)
+        _comment(*value_mark(name, payload), loc=loc, ip=ip)
 
 
 def _comment(text: str, operands: Any = (), constraints: str = "", **where: Any) -> None:
@@ -127,7 +116,7 @@ def _comment(text: str, operands: Any = (), constraints: str = "", **where: Any)
     if block is None:
         raise UsageError("marks of IKET belong inside a @cute.kernel function")
     if kernel is not None and os.environ.get("WARPLENS", "") != "0":  # as in IKET, marks in host code do nothing
-        emit(f"// {text}", operands, constraints, **where)
+        leave(text, operands, constraints, **where)
 
 
 @dataclass
@@ -180,10 +169,4 @@ def dag(name: str) -> DAG:
 
 
 attach("cutlass.cutlass_dsl")
-keep_all_ptx()
-if (_running := active()) is not None and enclosing()[1] is not None:
-    _running.note(
-        "iket",
-        "warplens.compat.iket was imported inside a function that was being compiled, so the marks of that function "
-        "are not recorded; import it at the top of the file",
-    )
+keep_marked_ptx()

@@ -31,6 +31,7 @@ from warplens.errors import WarplensError
 from warplens.frontends import registry
 from warplens.frontends.cute import automatic as intercepted
 from warplens.frontends.cute import host_code
+from warplens.frontends.cute.ptx_keeper import PtxKeeper
 from warplens.frontends.intercept.interceptor import Interceptor
 from warplens.launch import native_launches
 from warplens.launch.timing import TIMED_LAUNCHES
@@ -316,7 +317,7 @@ def test_host_code_that_cannot_be_built_twice_leaves_its_kernels_listed(
     assert profile.notes["scale"] == ["runs unmarked: its host code cannot be built a second time: no"]
 
 
-def test_functions_called_past_python_are_listed_when_they_are_compiled() -> None:
+def test_functions_called_past_python_are_listed_when_they_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = type("TVMFFIJitCompiledFunction", (), {"__module__": "cutlass.cutlass_dsl.tvm_ffi_provider"})
     function = kind()
     function.kernel_info = {"kernel_cutlass_attention_None_0": {}}
@@ -324,7 +325,9 @@ def test_functions_called_past_python_are_listed_when_they_are_compiled() -> Non
     found = intercepted.Cute(Interceptor(profile))
     options, envar = SimpleNamespace(), SimpleNamespace(disable_file_caching=False)
     dsl = SimpleNamespace(compile_options=options, envar=envar)
-    assert found._keeper.compiler(found._hand_over, lambda *arguments: function)(dsl) is function
+    found._keeper.compiled = found._hand_over
+    monkeypatch.setattr(PtxKeeper, "_installed", [found._keeper])
+    assert found._keeper._compiler(lambda *arguments: function)(dsl) is function
     found._stop()
     assert (dsl.compile_options, envar.disable_file_caching) == (options, False)
     assert profile.seen == {"attention_None": 1}

@@ -24,7 +24,7 @@ from tests.support.golden_ptx import ptxas
 from warplens.auto.ptx import mark_ptx
 from warplens.auto.rules import Auto
 from warplens.errors import UsageError
-from warplens.frontends.cute import marks
+from warplens.frontends.cute.mark_arguments import whole_number
 from warplens.weave.weaver import weave
 from warplens.weave.weaving import SymbolBuffer, Weaving
 
@@ -59,7 +59,7 @@ def test_hand_marks_tell_who_waited_for_whom(gpu: Gpu) -> None:
 
 def test_a_barrier_must_be_a_pointer_or_a_whole_number() -> None:
     with pytest.raises(UsageError, match="give a pointer in shared memory or a whole number"):
-        marks._whole_number("full", 1.5)
+        whole_number("full", 1.5)
 
 
 def test_automatic_marks_record_the_barriers_of_a_pipeline(tmp_path: Path) -> None:

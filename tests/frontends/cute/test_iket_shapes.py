@@ -25,7 +25,7 @@ from tests.support.iket_program import DROP_IN, REAL, N, load
 from tests.support.paths import SUPPORT
 from warplens.errors import WarplensError
 from warplens.frontends import registry
-from warplens.frontends.cute.ptx_keeper import keep_all_ptx
+from warplens.frontends.cute.ptx_keeper import keep_marked_ptx
 from warplens.session import stack
 
 STEPS = 3
@@ -38,7 +38,7 @@ def _front_ends() -> Iterator[None]:
     before = list(stack.front_ends), set(registry.attached)
     registry.attach("cutlass.cutlass_dsl")
     yield
-    keep_all_ptx()()
+    keep_marked_ptx()()
     stack.front_ends[:] = before[0]
     registry.attached.intersection_update(before[1])
 
@@ -55,7 +55,7 @@ def _shapes(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, str]:
     """The kernels in one vocabulary, and the options with which it is compiled."""
     source = SUPPORT / "iket_shapes.py"  # its import of the drop-in has effects, so it is loaded in tests alone
     if request.param == "drop-in":
-        keep_all_ptx()
+        keep_marked_ptx()
         return load(tmp_path, source=source), ""
     needs_iket()
     return load(tmp_path, (DROP_IN, REAL), source=source), "iket"
@@ -199,7 +199,7 @@ def test_an_import_inside_a_kernel_is_named_where_it_comes_too_late(
     cuda: Runtime, shapes: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_iket()  # older versions of the DSL refuse imports of submodules inside kernels
-    keep_all_ptx()()
+    keep_marked_ptx()()
     monkeypatch.delitem(sys.modules, "warplens.compat.iket")
     monkeypatch.delattr("warplens.compat.iket")
     module, _ = shapes
@@ -207,7 +207,7 @@ def test_an_import_inside_a_kernel_is_named_where_it_comes_too_late(
     with pytest.raises(WarplensError, match="no kernel was profiled"):
         with wl.profile() as profile:
             cute.compile(module.runner(module.imported_here), pointer(y), STEPS)
-    (said,) = profile.notes["iket"]
-    assert "import it at the top of the file" in said
+    (said,) = profile.notes["cutlass"]
+    assert "import them at the top of the file" in said
     # What is compiled from now on keeps its PTX.
     assert rows(recorded(cuda, shapes, "imported_here")) == [("inside", 0)]

@@ -38,3 +38,12 @@ def test_functions_compiled_before_the_profile_say_so() -> None:
     assert not any(woven for _, woven in told["fired"])
     assert "compiled before the profile began" in told["stderr"]
     assert told["stderr"].count("\n") == 1
+
+
+def test_marks_by_hand_need_no_automatic_ones() -> None:
+    told = run_scenario("tvm_ffi_by_hand", module="cute_scenarios")
+    assert [woven for _, woven in told["fired"]] == [False, True, True, False]
+    assert told["identical"], "results are bit-identical, marked or not"
+    assert told["seen"] == {"Scale.kernel": 2}
+    assert told["regions"] == ["n", "scale"]
+    assert told["stderr"] == ""

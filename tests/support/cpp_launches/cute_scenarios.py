@@ -24,9 +24,11 @@ from cutlass import cute
 import warplens as wl
 from tests.support.cpp_launches.scenarios import Machine, told
 from tests.support.cute_auto_kernels import N, Shift, pointer
+from tests.support.cute_inert_kernels import Scale
 from tests.support.fake_driver import fake_driver
 from warplens.driver.call_hooks import call_hooks
 from warplens.frontends.cute import automatic
+from warplens.frontends.cute.ptx_keeper import keep_marked_ptx
 from warplens.ptx import tree
 
 COUNT = 200
@@ -89,10 +91,40 @@ def tvm_ffi_unseen(machine: CuteMachine) -> dict[str, Any]:
 
 def tvm_ffi_before(machine: CuteMachine) -> dict[str, Any]:
     program, prof = Program(machine), wl.profile(auto="all")
+    keep_marked_ptx()()  # as if the program had not imported `warplens.cute`, which gives machine code its lines
     call_hooks()
     function = program.compile()
     with suppress(wl.WarplensError), prof:
         program.call(function)
+    return program.told(prof)
+
+
+def tvm_ffi_by_hand(machine: CuteMachine) -> dict[str, Any]:
+    """Marks by hand without automatic ones: compiled and called before the profile, or compiled inside it."""
+    program = Program(machine)
+    y = program.y
+    texts = {}
+    for marked in (True, False):
+        kept = compile_cute(Scale(marked), pointer(y), 1)
+        texts[marked] = {entry.name: kept.__ptx__ for entry in tree.parse(kept.__ptx__).entries}
+    results = []
+
+    def call(function: Any, marked: bool) -> None:
+        machine.texts = texts[marked]
+        program.space.write(y, np.ones(N, np.float32))
+        function(y, 1)
+        results.append(program.space.read(y, np.uint8, 4 * N).tobytes())
+
+    def compile(marked: bool) -> Any:
+        return cute.compile(Scale(marked), pointer(y), 1, options="--enable-tvm-ffi")
+
+    before = compile(True)
+    call(before, True)
+    with wl.profile(launches=None) as prof:
+        call(before, True)
+        call(compile(True), True)
+    call(before, True)
+    program.results[:] = results
     return program.told(prof)
 
 

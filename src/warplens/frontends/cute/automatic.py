@@ -21,7 +21,7 @@ from warplens.frontends.cute.host_code import LAUNCH, Host, plain_launch, shape_
 from warplens.frontends.cute.ptx_keeper import PtxKeeper, has_iket_on, text_of, wrap_method
 from warplens.frontends.cute.requirement import require_cute
 from warplens.frontends.driver_calls.frontend import why_not
-from warplens.frontends.driver_calls.loaded_code import remember_ptx
+from warplens.frontends.driver_calls.loaded_code import expects_hand_marks, remember_ptx, remember_symbol
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor, PlainKernel
 from warplens.frontends.intercept.name_swap import instances
@@ -62,6 +62,8 @@ class Cute:
     def __init__(self, launches: Interceptor) -> None:
         self.launches, self.running = launches, True
         self.automatic = bool(launches.session.options.marks)
+        self._by_hand = expects_hand_marks()
+        """Whether calls of the driver are followed for hand-written marks since the profile began."""
         self._keeper = PtxKeeper(lambda dsl: self.running and (self.automatic or has_iket_on(dsl)))
         self._programs: WeakKeyDictionary[Any, _Program] = WeakKeyDictionary()
         self._latest: tuple[Callable[[], Any], _Program] = (lambda: None, _Program((), None, None))
@@ -77,9 +79,10 @@ class Cute:
         from cutlass.base_dsl.jit_executor import JitExecutor
         from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction
 
-        for function in list(instances(CudaDialectJitCompiledFunction)):
-            if _is_tvm_ffi(function):
-                _remember(function)
+        earlier = [one for one in instances(CudaDialectJitCompiledFunction) if _is_tvm_ffi(one)]
+        for function in earlier:
+            _remember(function)
+        _remember_loaded(earlier)
         self.launches.session.buffers.open_shelves(for_launches=True)
         runner = wrap_method(JitExecutor, "run_compiled_program", self._runner, passes_on=True)
         return [self._keeper.install(self._hand_over), runner, self._stop]
@@ -104,8 +107,13 @@ class Cute:
         if not by_tvm_ffi and not type(function).__name__.startswith("CutlassCall"):
             return
         reason = why_not() if by_tvm_ffi else "the DSL's own call interface passes Python by"
-        if not self.automatic:
-            reason = reason or "such calls are followed with automatic marks only; give auto= (--auto)"
+        if not self.automatic and not (by_tvm_ffi and self._by_hand):
+            reason = reason or (
+                "its hand-written marks are recorded where it is compiled before the profile begins, or with automatic "
+                "marks too: give auto= (--auto)"
+                if by_tvm_ffi
+                else "such calls are followed with automatic marks only; give auto= (--auto)"
+            )
         if not reason and not _remember(function):
             reason = "the DSL did not keep its machine code"
         for symbol in function.kernel_info or () if reason else ():
@@ -230,6 +238,18 @@ def _remember(function: Any) -> bool:
         return False
     remember_ptx(code, functools.partial(_unmarked_ptx, text))
     return True
+
+
+def _remember_loaded(functions: list[Any]) -> None:
+    """The same for kernels that may have been loaded before warplens could see it: they are known by their symbols,
+    which name the types of the arguments, but not constants that the kernel was compiled with."""
+    texts: dict[str, set[str]] = {}
+    for function in functions:
+        for symbol in function.kernel_info or ():
+            texts.setdefault(symbol, set()).add(text_of(function) or "")
+    for symbol, found in texts.items():
+        if len(found) == 1 and (text := found.pop()):
+            remember_symbol(symbol, functools.partial(_unmarked_ptx, text))
 
 
 def _unmarked_ptx(text: str) -> str:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutlass import Float64, Int32, Int64, Uint32, Uint64
-from cutlass._mlir import ir
-from cutlass.base_dsl.typing import Boolean, Float, Integer, Numeric, as_numeric
+from cutlass import Int32
 
-from warplens.errors import UsageError
-from warplens.frontends.cute import record_ptx
-from warplens.frontends.cute.asm import emit
+from warplens.frontends.cute.mark_arguments import checked_tag, mark_name
 from warplens.frontends.cute.traced_kernel import current
-from warplens.record.barrier_words import MAX_BARRIER, OPERATION_SHIFT, PARITY_SHIFT, BarrierWord, Operation
-from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
+from warplens.record.barrier_words import Operation
+from warplens.record.layout import Kind
 
 __all__ = [
     "Token", "anchor", "arrive", "async_begin", "async_end", "begin", "end", "end_event", "instant", "region",
@@ -23,12 +19,12 @@ __all__ = [
 
 def begin(name: str) -> None:
     """Begin of region `name`."""
-    _mark(Kind.BEGIN, name, begins=True)
+    _mark(Kind.BEGIN, name)
 
 
 def end(name: str) -> None:
     """End of region `name`."""
-    _mark(Kind.END, name, ends=True)
+    _mark(Kind.END, name)
 
 
 def instant(name: str) -> None:
@@ -53,12 +49,9 @@ class region:
 def value(name: str, v: Any) -> None:
     """Record the scalar `v`, a number known at compile time or a value of the kernel."""
     text = mark_name(name, "wlc.value")
-    recording = current(f"wlc.value({text!r})")
-    if not recording.enabled:
-        return
-    operand, constraint, kind = scalar(text, v)
-    word = word0(Kind.VALUE, recording.region(text), kind)
-    emit(record_ptx.value(word, kind, recording.full, narrow=constraint == "r"), [operand], constraint)
+    kernel = current(f"wlc.value({text!r})")
+    if kernel.enabled:
+        kernel.value(text, v)
 
 
 def arrive(name: str, barrier: Any, *, copy: bool = False) -> None:
@@ -93,9 +86,9 @@ def end_event(name: str, key: Any = 0) -> None:
 
 def anchor() -> None:
     """Tie this warp's clock to the global timer here: for kernels of many milliseconds."""
-    recording = current("wlc.anchor()")
-    if recording.enabled:
-        emit(record_ptx.anchor(word0(Kind.ANCHOR), recording.full))
+    kernel = current("wlc.anchor()")
+    if kernel.enabled:
+        kernel.anchor()
 
 
 class Token:
@@ -115,105 +108,34 @@ class Token:
 
 def async_begin(name: str, tag: Any = 0) -> Token:
     """Begin of a span that another place ends; `tag` (0..31) tells spans of one name that overlap apart."""
-    token = Token(mark_name(name, "wlc.async_begin"), _tag(name, tag))
-    _fly(Kind.ASYNC_BEGIN, token, begins=True)
+    token = Token(mark_name(name, "wlc.async_begin"), checked_tag(name, tag))
+    _fly(Kind.ASYNC_BEGIN, token)
     return token
 
 
 def async_end(which: Token | str, tag: Any = 0) -> None:
     """End of the span that gave this token, or of the span `which` with the same `tag`."""
-    token = which if isinstance(which, Token) else Token(mark_name(which, "wlc.async_end"), _tag(which, tag))
-    _fly(Kind.ASYNC_END, token, ends=True)
+    token = which if isinstance(which, Token) else Token(mark_name(which, "wlc.async_end"), checked_tag(which, tag))
+    _fly(Kind.ASYNC_END, token)
 
 
 def _barrier(operation: Operation, name: str, barrier: Any, parity: Any = 0) -> None:
     what = f"wlc.{operation.name.lower()}"
     text = mark_name(name, what)
-    recording = current(f"{what}({text!r})")
-    if not recording.enabled:
-        return
-    which, phase = _whole_number(text, barrier), _whole_number(text, parity)
-    if isinstance(which, int) and isinstance(phase, int):
-        if not 0 <= which <= MAX_BARRIER:
-            raise UsageError(f"barrier {which} of {text!r}: allowed are 0..{MAX_BARRIER}")
-        packed = Int64(BarrierWord(operation, which, phase & 1).pack())
-    else:
-        high = (Int64(phase) & Int64(1)) << Int64(PARITY_SHIFT) | Int64(int(operation) << OPERATION_SHIFT)
-        packed = high | Int64(which) & Int64(MAX_BARRIER)
-    word = word0(Kind.VALUE, recording.region(text), ValueType.BARRIER)
-    emit(record_ptx.value(word, ValueType.BARRIER, recording.full, narrow=False), [packed.ir_value()], "l")
+    kernel = current(f"{what}({text!r})")
+    if kernel.enabled:
+        kernel.barrier(operation, text, barrier, parity)
 
 
-def _whole_number(name: str, v: Any) -> Any:
-    """An int, or an integer of the kernel; a pointer counts as its address."""
-    v = v.toint() if hasattr(v, "toint") else v
-    if isinstance(v, bool) or not isinstance(v, (int, Integer)):
-        raise UsageError(f"{name!r} got {_shown(v)}: give a pointer in shared memory or a whole number")
-    return v
-
-
-def _mark(kind: Kind, name: str, **edge: bool) -> None:
+def _mark(kind: Kind, name: str) -> None:
     what = f"wlc.{kind.name.lower()}"
     text = mark_name(name, what)
-    recording = current(f"{what}({text!r})")
-    if recording.enabled:
-        recording.record(word0(kind, recording.region(text, **edge)))
+    kernel = current(f"{what}({text!r})")
+    if kernel.enabled:
+        kernel.mark(kind, text)
 
 
-def _fly(kind: Kind, token: Token, **edge: bool) -> None:
-    recording = current(f"wlc.{kind.name.lower()}({token.name!r})")
-    if not recording.enabled:
-        return
-    ident = recording.region(token.name, flies=True, **edge)
-    if isinstance(token.tag, int):
-        recording.record(word0(kind, ident, token.tag))
-        return
-    word = (token.tag & Int32(MAX_TAG)) << Int32(TAG_SHIFT) | Int32(word0(kind, ident))
-    emit(record_ptx.records(["$0"], recording.full), [word.ir_value()], "r")
-
-
-def mark_name(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"{what}: the name must be a string known at compile time, not {_shown(name)}")
-    return name
-
-
-def _tag(name: str, tag: Any) -> Any:
-    if isinstance(tag, bool) or not isinstance(tag, (int, Integer)):
-        raise UsageError(f"tag {_shown(tag)} of {name!r}: give a number 0..{MAX_TAG} or an Int32 of the kernel")
-    if isinstance(tag, int):
-        if not 0 <= tag <= MAX_TAG:
-            raise UsageError(f"tag {tag} of {name!r}: allowed are 0..{MAX_TAG}")
-        return tag
-    return Int32(tag)
-
-
-def scalar(name: str, v: Any) -> tuple[Any, str, ValueType]:
-    """`v` as an operand, of 32 bits if it is a small integer and else of 64; its constraint; and how it reads.
-
-    A pointer counts as its address.
-    """
-    v = v.toint() if hasattr(v, "toint") else v
-    v = as_numeric(v) if isinstance(v, ir.Value) else v
-    if isinstance(v, (bool, int)):
-        if not -(1 << 63) <= v < 1 << 64:
-            raise UsageError(f"value {name!r} is {v}: it does not fit in 64 bits")
-        if v >= 1 << 63:
-            return Int64(v - (1 << 64)).ir_value(), "l", ValueType.U64
-        return Int64(int(v)).ir_value(), "l", ValueType.I64
-    if isinstance(v, float):
-        return Float64(v).ir_value(), "d", ValueType.F64
-    if isinstance(v, Boolean):
-        return Int32(v).ir_value(), "r", ValueType.I64
-    if isinstance(v, Integer):
-        kind = ValueType.I64 if type(v).signed else ValueType.U64
-        if type(v).width <= 32:
-            return (Int32 if type(v).signed else Uint32)(v).ir_value(), "r", kind
-        return (Int64 if type(v).signed else Uint64)(v).ir_value(), "l", kind
-    if isinstance(v, (Float, Numeric)):
-        return Float64(v).ir_value(), "d", ValueType.F64
-    raise UsageError(f"value {name!r} is {_shown(v)}: give one number, such as an element of a tensor")
-
-
-def _shown(v: Any) -> str:
-    return repr(v) if isinstance(v, (str, int, float, type(None))) else f"a {type(v).__name__} of the kernel"
+def _fly(kind: Kind, token: Token) -> None:
+    kernel = current(f"wlc.{kind.name.lower()}({token.name!r})")
+    if kernel.enabled:
+        kernel.tagged(kind, token.name, token.tag)

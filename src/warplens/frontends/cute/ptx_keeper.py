@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from warplens.ptx.symbols import remember
 
@@ -21,11 +21,14 @@ class PtxKeeper:
 
     kept = 0
     """How many functions kept their PTX by any keeper in this process."""
+    _installed: ClassVar[list[PtxKeeper]] = []
 
-    def __init__(self, wanted: Callable[[Any], bool] = lambda dsl: True) -> None:
+    def __init__(self, wanted: Callable[[Any], bool] = lambda dsl: True, *, marked: bool = False) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="warplens-cute-", ignore_cleanup_errors=True)
-        self._wanted = wanted
-        """Given the DSL, whether the function that it is about to compile is of interest."""
+        self.wanted, self.marked = wanted, marked
+        """Given the DSL, whether the function that it is about to compile is of interest; and whether it is once it
+        turns out to have marks."""
+        self.compiled: Callable[[Any], None] = lambda function: None
 
     def close(self) -> None:
         self._folder.cleanup()
@@ -35,73 +38,128 @@ class PtxKeeper:
         undoes it."""
         from cutlass.cutlass_dsl import CuTeDSL
 
+        self.compiled = compiled
+        self._installed.append(self)
         name = wrap_method(CuTeDSL, "mangle_name", _namer)
-        compiler = wrap_method(CuTeDSL, "_func", functools.partial(self.compiler, compiled))
+        compiler = wrap_method(CuTeDSL, "_func", self._compiler)
 
         def undo() -> None:
+            self._installed.remove(self)
             compiler()
             name()
 
         return undo
 
-    def compiler(self, compiled: Callable[[Any], None], original: Callable[..., Any]) -> Callable[..., Any]:
+    def path_of(self, function_name: str) -> Path:
+        """Where to keep the code of a function."""
+        with suppress(OSError):  # some systems delete temporary files that are old
+            os.makedirs(self._folder.name, exist_ok=True)
+        return Path(self._folder.name) / hashlib.sha256(function_name.encode()).hexdigest()[:16]
+
+    def _compiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Of the keepers that are installed, the one that comes first acts for all."""
+
         def compile_function(dsl: Any, *arguments: Any, **named: Any) -> Any:
-            plain = dsl.compile_options
-            if "apply_envar_settings" in vars(plain) or not self._wanted(dsl):
-                # A function that is traced into the one being compiled, or one that nobody asked for.
+            plain, keepers = dsl.compile_options, list(self._installed)
+            if "apply_envar_settings" in vars(plain):  # a function that is traced into the one being compiled
                 return original(dsl, *arguments, **named)
-            PtxKeeper.kept += 1
-            kept = dsl.compile_options = self._keeping(plain)
-            cached, dsl.envar.disable_file_caching = dsl.envar.disable_file_caching, True
+            wanted = [keeper for keeper in keepers if keeper.wanted(dsl)]
+            interested = wanted or [keeper for keeper in keepers if keeper.marked]
+            if not interested:
+                return original(dsl, *arguments, **named)
+            cached = dsl.envar.disable_file_caching
+            keeping = _KeptFunction(dsl, interested[-1])
+            if wanted:
+                keeping.keep()
             try:
                 result = original(dsl, *arguments, **named)
             finally:
                 dsl.envar.disable_file_caching = cached
-                if dsl.compile_options is kept:
+                if dsl.compile_options is keeping.options:
                     dsl.compile_options = plain
-            compiled(result)
+            for keeper in keepers if keeping.keeps else ():
+                keeper.compiled(result)
             return result
 
         return compile_function
 
-    def _keeping(self, plain: Any) -> Any:
-        """Options that also ask for line information and for the PTX, unless the program keeps that itself; for a
-        function of TVM-FFI also for the machine code, by which its kernels are known when they are loaded."""
-        from cutlass.base_dsl.compiler import GenerateLineInfo, GPUArch, KeepCUBIN, KeepPTX
 
-        options = copy.deepcopy(plain)
+class _KeptFunction:
+    """Options of the function that is about to be compiled, which also ask for line information and, once it is to be
+    kept, for the PTX, unless the program keeps that itself."""
 
-        def apply_envar_settings(envar: Any, function_name: str) -> None:
-            type(options).apply_envar_settings(options, envar, function_name)
-            if not getattr(envar, "loc_tracebacks", None):  # whole call stacks and line information crash the DSL
-                options.options[GenerateLineInfo].value = True
-            with suppress(OSError):  # some systems delete temporary files that are old
-                os.makedirs(self._folder.name, exist_ok=True)
-            path = Path(self._folder.name) / hashlib.sha256(function_name.encode()).hexdigest()[:16]
-            arch = options.options[GPUArch].value or envar.arch
-            keep, keep_code = options.options[KeepPTX], options.options[KeepCUBIN]
-            if not keep.value:
-                keep.value, keep.dump_path = True, str(path)
-                keep.full_ptx_path = f"{path}.{arch}.ptx"
-            if getattr(options, "enable_tvm_ffi", False) and not keep_code.value:
-                keep_code.value, keep_code.dump_path = True, str(path)
-                keep_code.full_cubin_path = f"{path}.{arch}.cubin"
+    def __init__(self, dsl: Any, keeper: PtxKeeper) -> None:
+        self._dsl, self._keeper, self.keeps = dsl, keeper, False
+        self._path: Path | None = None
+        """Where the PTX goes; None until the DSL has settled its options."""
+        self.options = copy.deepcopy(dsl.compile_options)
+        self.options.apply_envar_settings = self._settle
+        setattr(self.options, _KEEP_NOW, self.keep)
+        dsl.compile_options = self.options
 
-        options.apply_envar_settings = apply_envar_settings
-        return options
+    def _settle(self, envar: Any, function_name: str) -> None:
+        from cutlass.base_dsl.compiler import GenerateLineInfo
+
+        type(self.options).apply_envar_settings(self.options, envar, function_name)
+        if not getattr(envar, "loc_tracebacks", None):  # whole call stacks and line information crash the DSL
+            self.options.options[GenerateLineInfo].value = True
+        self._path = self._keeper.path_of(function_name)
+        if self.keeps:
+            self._ask(self._path)
+
+    def keep(self) -> None:
+        """Keep the PTX. The DSL reads these options after it has traced the function."""
+        if self.keeps:
+            return
+        self.keeps = self._dsl.envar.disable_file_caching = True
+        PtxKeeper.kept += 1
+        if self._path is not None:
+            self._ask(self._path)
+
+    def _ask(self, path: Path) -> None:
+        """For a function of TVM-FFI, ask also for the machine code, by which its kernels are known when they are
+        loaded."""
+        from cutlass.base_dsl.compiler import GPUArch, KeepCUBIN, KeepPTX
+
+        options = self.options.options
+        arch = options[GPUArch].value or self._dsl.envar.arch
+        keep, keep_code = options[KeepPTX], options[KeepCUBIN]
+        if not keep.value:
+            keep.value, keep.dump_path = True, str(path)
+            keep.full_ptx_path = f"{path}.{arch}.ptx"
+        if getattr(self.options, "enable_tvm_ffi", False) and not keep_code.value:
+            keep_code.value, keep_code.dump_path = True, str(path)
+            keep_code.full_cubin_path = f"{path}.{arch}.cubin"
+
+
+_KEEP_NOW = "_warplens_keep"
+"""The attribute of compile options that asks for the PTX."""
+
+
+def keep_ptx_of_this() -> Any:
+    """Keep the PTX of the function that is being compiled, since it has marks. Return its options; None if it cannot be
+    kept any more."""
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    options = CuTeDSL._get_dsl().compile_options
+    keep = getattr(options, _KEEP_NOW, None)
+    if keep is None:
+        return None
+    keep()
+    return options
 
 
 @functools.cache
-def keep_all_ptx() -> Callable[[], None]:
-    """Keep the PTX of all functions that are compiled from now on, so that a profile that begins later can mark them.
+def keep_marked_ptx() -> Callable[[], None]:
+    """Keep the PTX of functions that have marks, from now on, so that a profile that begins later can record them.
     Return a function that undoes it."""
-    keeper = PtxKeeper()
+    keeper = PtxKeeper(lambda dsl: False, marked=True)
     uninstall = keeper.install()
 
     def undo() -> None:
         uninstall()
         keeper.close()
-        keep_all_ptx.cache_clear()
+        keep_marked_ptx.cache_clear()
 
     return undo
 

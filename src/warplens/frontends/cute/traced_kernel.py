@@ -1,7 +1,7 @@
-"""wlc.kernel: who records in the kernel that is being traced, and where its recording ends.
+"""The kernel that is being traced: with `wlc.kernel` it records by itself, without it its marks are comments.
 
 A trace ends when the kernel's function returns; the DSL then adds the return operation. `watch_returns` puts the exit
-in front of it, so that kernels need no closing call.
+of a recording in front of it, so that kernels need no closing call.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from warplens.errors import UsageError, did_you_mean
 from warplens.frontends.cute import record_ptx
 from warplens.frontends.cute.asm import call_site, emit, enclosing
 from warplens.frontends.cute.buffer_argument import Argument, Buffer
+from warplens.frontends.cute.inert_marks import InertMarks
 from warplens.frontends.cute.trace_state import Recording, settle
+from warplens.ptx.symbols import plain_name
 from warplens.record.layout import MAX_WARPS
 
 LEADERS = ("lane0", "elected", "warp0")
 
 
-_current: Recording | None = None
+_current: Recording | InertMarks | None = None
 
 
 def kernel(
@@ -40,7 +42,7 @@ def kernel(
     full: str | None = None,
     enabled: bool = True,
 ) -> Recording:
-    """Start recording in this kernel; its first line. `prof` is the kernel's argument made with `wlc.buffer`.
+    """Let this kernel write its records itself; its first line. `prof` is its argument made with `wlc.buffer`.
 
     leader   "lane0" (of each warp), "elected" (each warp's first active lane), "warp0" (warp 0 only), or a condition:
              the first lane of a warp for which it holds records
@@ -54,6 +56,8 @@ def kernel(
     where = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
     if operation is None:
         raise UsageError("wlc.kernel(prof) belongs inside a @cute.kernel function, on its first line")
+    if isinstance(_current, InertMarks) and _current.operation == operation:
+        raise UsageError(f"{where[0]}:{where[1]}: a mark comes before wlc.kernel(prof); put it on the first line")
     if _current is not None and _current.operation == operation:
         raise UsageError(f"{where[0]}:{where[1]}: this kernel already has a wlc.kernel at line {_current.where[1]}")
     if block.owner.operation.name != operation.operation.name:
@@ -61,13 +65,13 @@ def kernel(
             f"{where[0]}:{where[1]}: wlc.kernel must not be inside a loop or branch; put it on the first line"
         )
     name = _name_of(frame) if frame else "kernel"
-    if not enabled or prof is None or os.environ.get("WARPLENS", "") == "0":
+    if not enabled or prof is None or _switched_off():
         _current = Recording(operation, name, where, enabled=False)
         return _current
     operands, sized = _operands(prof)
     choice, condition = _leader(leader, warps)
     mode = _full(full)
-    _current = Recording(operation, name, where, True, mode, choice, operands, sized)
+    _current = Recording(operation, name, where, enabled=True, full=mode, leader=choice, operands=operands, sized=sized)
     if isinstance(prof, Argument):
         prof.host.kernel = prof.host.kernel or name
     # The declaration goes first, so that no block of the kernel can be placed ahead of it.
@@ -76,18 +80,30 @@ def kernel(
     return _current
 
 
-def current(what: str) -> Recording:
-    """The recording a mark belongs to; refuses one outside a kernel or ahead of wlc.kernel."""
+def current(what: str) -> Recording | InertMarks:
+    """What a mark belongs to; refuses one outside a kernel or behind the end of a recording."""
+    global _current
     operation, block = enclosing()
     if operation is None:
         raise UsageError(f"{what} belongs inside a @cute.kernel function")
     if _current is None or _current.operation != operation:
-        raise UsageError(f"{what} comes before wlc.kernel(prof); put wlc.kernel(prof) on the kernel's first line")
+        frame = call_site()
+        where = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+        _current = InertMarks(operation, _symbol(operation), where, enabled=not _switched_off())
     if _current.closed:
         raise UsageError(f"{what} comes after the end of `with wlc.kernel(prof):`; put it inside")
-    if _current.enabled:
+    if _current.enabled and isinstance(_current, Recording):
         settle(block)
     return _current
+
+
+def _switched_off() -> bool:
+    return os.environ.get("WARPLENS", "") == "0"
+
+
+def _symbol(operation: Any) -> str:
+    """The name of a kernel whose marks may stand in another function."""
+    return plain_name(str(operation.operation.attributes["sym_name"]).strip('"'))
 
 
 def _name_of(frame: FrameType) -> str:
