@@ -12,6 +12,7 @@ from warplens.decode import decode
 from warplens.decode.clock.anchor_fit import ClockLines, fit_anchors
 from warplens.decode.clock.knots import _rising, piecewise
 from warplens.record.capture import read_capture
+from warplens.record.layout import SLOWEST_NS
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 BASE = 1_763_000_000_000_000_000 // 32 * 32
@@ -123,6 +124,16 @@ def test_a_coarse_timer_makes_no_clock_faster_than_the_device() -> None:
     clocks = (truth * 1.755).astype(np.int64) + sm % 8 * 300_000
     lines = fit_anchors(sm, np.zeros_like(sm), clocks, truth // 1000 * 1000, nominal_mhz=1980.0)
     assert max(lines.mhz()) <= 1980.0
+
+
+def test_no_cycle_takes_longer_than_any_gpu_runs() -> None:
+    """Damaged headers: two warps begin three cycles and 57 years apart."""
+    zero = np.zeros(2, np.int64)
+    clocks = np.array([86_865_610_328, 86_865_610_331])
+    times = np.array([31_238_937_408_160, 1_794_715_690_444_550_832])
+    lines = fit_anchors(zero, zero, clocks, times, nominal_mhz=1980.0)
+    assert lines.slope.max() <= SLOWEST_NS
+    assert lines.residual_ns.max() > 10**17, "the clock's error says that they do not fit"
 
 
 def test_places_of_a_thousand_launches_are_found_in_seconds() -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from warplens.decode.clock.anchor_sums import AnchorSums
 from warplens.decode.clock.domains import LOOKS, ahead, domains, grouped
 from warplens.decode.clock.knots import piecewise
+from warplens.record.layout import SLOWEST_NS
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -287,7 +288,8 @@ def _bent(anchors: Anchors, member: Int64, group_of: Int64) -> _Bent:
     errors: dict[int, Float64] = {}
     for u in np.flatnonzero(misfit > BENT).tolist():
         of = order[bounds[u] : bounds[u + 1]]
-        piece = piecewise(x[of], y[of], scale, float(line.slope[u]), least)
+        xs, ys, slopes = piecewise(x[of], y[of], scale, float(line.slope[u]), least)
+        piece = xs, ys, np.minimum(slopes, SLOWEST_NS)  # damaged headers may say that a few cycles took years
         remaining = y[of] - _evaluate(piece, x[of])
         # Knots must halve the error, and an own rate needs more evidence than a few delayed reads.
         explains = np.sqrt(np.mean(remaining**2)) < 0.5 * misfit[u] * scale
@@ -337,7 +339,7 @@ def _lines(
         doubt = (noise / (_NOMINAL_SPREAD * nominal)) ** 2
         group_sxx, group_sxy = group_sxx + doubt * evidence, group_sxy + doubt * nominal * evidence
     with np.errstate(invalid="ignore", divide="ignore"):
-        common = np.where(group_sxx > 0, np.maximum(group_sxy / group_sxx, _least_slope(nominal_mhz)), np.nan)
+        common = np.where(group_sxx > 0, np.clip(group_sxy / group_sxx, _least_slope(nominal_mhz), SLOWEST_NS), np.nan)
     known = np.isfinite(common) & (common > 0)
     method = "fitted" if known.any() else "nominal" if nominal_mhz > 0 else "unknown"
     if not known.all():
@@ -346,7 +348,7 @@ def _lines(
     prior = common[group_of]
     trust = (noise / (_RATE_SPREAD * prior)) ** 2
     slope = (sxy + trust * prior) / (sxx + trust)
-    slope = np.maximum(np.where(slope > 0, slope, prior), _least_slope(nominal_mhz))
+    slope = np.clip(np.where(slope > 0, slope, prior), _least_slope(nominal_mhz), SLOWEST_NS)
     # What is known about the common rate, and about this unit's distance from it.
     with np.errstate(divide="ignore"):
         common_error = np.minimum(noise / np.sqrt(group_sxx), _NOMINAL_SPREAD * common)[group_of]
