@@ -182,6 +182,19 @@ def test_options_of_woven_marks_apply(cuda: Runtime, options: dict[str, Any]) ->
     assert {name: counts.get(name) for name in wanted} == wanted
 
 
+def test_regions_are_delayed(cuda: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(cuda, runner(kernels.everything))
+    plain, function = scene.call(cute.compile(scene.run, *scene.given)), cute.compile(scene.run, *scene.given)
+    monkeypatch.setattr(cuda.gpu, "event", lambda stream: next(cuda.gpu.handles))
+    monkeypatch.setattr(cuda.gpu, "elapsed_ns", lambda first, second: 1000.0)
+    found = wl.sensitivity(lambda: scene.call(function), kernels="everything", rounds=3, records_per_warp=64)
+    assert {(one.region, one.slope) for one in found.regions} == {
+        (name, 0.0) for name in ("flight", "load", "even", "helper", "store")
+    }, "the fake clock stands still"
+    assert found.results == "identical"
+    assert scene.call(function) == plain
+
+
 def test_kernels_of_both_ways_are_recorded_in_one_call(cuda: Runtime) -> None:
     y = cuda.gpu.space.alloc(np.zeros(N, np.float32))
     prof = wlc.buffer(kernel="with_a_buffer")
