@@ -14,13 +14,15 @@ import pytest
 from tests.support.cute_gpu import compile_cute
 
 # isort: split
-from cutlass import Int32, cute
+from cutlass import Float32, Int32, cute
+from cutlass.cute.runtime import make_fake_compact_tensor
 
 import warplens as wl
 import warplens.cute as wlc
 from tests.support import cute_inert_kernels as kernels
 from tests.support import cute_runtime
 from tests.support.cute_auto_kernels import pointer
+from tests.support.cute_examples import example
 from tests.support.cute_inert_kernels import STEPS, THREADS, N, runner
 from tests.support.cute_runtime import Runtime
 from tests.support.paths import SUPPORT
@@ -28,6 +30,7 @@ from warplens.errors import UsageError
 from warplens.frontends import registry
 from warplens.frontends.cute.ptx_keeper import PtxKeeper, keep_marked_ptx
 from warplens.session import stack
+from warplens.weave.weaver import weave
 
 BLOCKS = 4
 
@@ -146,6 +149,15 @@ def test_marks_leave_no_instruction() -> None:
     marked, plain = (compile_cute(kernels.Scale(marked), *given) for marked in (True, False))
     assert "// @warplens B scale" in marked.__ptx__
     assert instructions(marked) == instructions(plain)
+
+
+def test_the_example_compiles_for_a_gpu() -> None:
+    saxpy = example("saxpy")
+    x = make_fake_compact_tensor(Float32, (1 << 14,))
+    text = compile_cute(saxpy.run, 2.0, x, x).__ptx__.partition("\0")[0]
+    woven = weave(text)
+    assert sorted(woven.regions.values()) == ["load", "store"]
+    assert {place.rpartition("/")[2].partition(":")[0] for place in woven.locations.values()} == {"saxpy.py"}
 
 
 def test_kernels_that_are_methods_are_told_by_their_class(cuda: Runtime) -> None:
