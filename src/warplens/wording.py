@@ -87,4 +87,6 @@ def number_ranges(values: Iterable[int], most: int = 8) -> str:
 def _rounded(value: float, decimals: int) -> str:
     """Round half up, which JavaScript can repeat exactly; Python's own formatting rounds half to even."""
     scale = 10**decimals
-    return f"{math.floor(value * scale + 0.5) / scale:,.{decimals}f}" if math.isfinite(value) else f"{value}"
+    if not math.isfinite(value * scale):
+        return f"{value:g}"
+    return f"{math.floor(value * scale + 0.5) / scale:,.{decimals}f}"

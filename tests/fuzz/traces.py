@@ -6,6 +6,8 @@ import json
 import random
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -16,17 +18,21 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 import warplens as wl
+from tests.fuzz.full_documents import full_documents
 from tests.fuzz.harness import damage, odd_document
 from tests.fuzz.small_captures import small_captures
 from tests.support.builders import Span, make_trace
 from tests.support.paths import GOLDEN
 from warplens.analyse.diff import diff
 from warplens.analyse.findings import findings
+from warplens.analyse.measured_slopes import slopes_of
+from warplens.analyse.region_purity import region_purity
 from warplens.analyse.region_tree import region_tree
 from warplens.analyse.trace_quality import clock_line, warnings_of
+from warplens.commands import info
 from warplens.decode import decode
 from warplens.trace.checksums import KEY
-from warplens.trace.io import METADATA_KEY
+from warplens.trace.io import METADATA_KEY, save_rank
 from warplens.view import terminal
 
 _ROWS = 40
@@ -72,6 +78,7 @@ def _files() -> list[bytes]:
         make_trace([Span("a", 0, 10, rank=rank) for rank in range(3)]),
         make_trace([Span("tick", 5, kind="instant"), Span("x", 7, 0), Span("y", 8, 4, open=True)]),
         *map(decode, small_captures()),
+        *full_documents(),
     ]
     return [_bytes(trace) for trace in (*made, *map(_first_tracks, map(wl.load, golden)))]
 
@@ -168,6 +175,9 @@ def _use(trace: wl.Trace, draw: random.Random, folder: Path) -> None:
         lambda: [clock_line(trace), warnings_of(trace), repr(trace), trace._repr_html_()],
         lambda: _in_terminal(trace),
         lambda: diff(trace, trace).to_json(),
+        lambda: [region_purity(trace), slopes_of(trace), trace.stalls().to_json()],
+        lambda: _described(trace.save(folder / "described.warplens", force=True), draw.random() < 0.5),
+        lambda: _as_ranks(trace, folder / "job"),
         *(lambda suffix=suffix: trace.export(folder / f"o{suffix}", force=True) for suffix in _SUFFIXES[:-1]),
         lambda: wl.load(trace.save(folder / "again.warplens", force=True)).spans,
     ]
@@ -179,3 +189,20 @@ def _in_terminal(trace: wl.Trace) -> None:
     console = Console(file=StringIO(), width=100)
     console.print(terminal.timeline(trace, by="sm", width=100, most=20))
     console.print(terminal.spreads(trace))
+
+
+def _described(path: Path, as_json: bool) -> None:
+    """`warplens info` of the file."""
+    with redirect_stdout(StringIO()):
+        info.command.main([str(path), *["--json"] * as_json], standalone_mode=False)
+
+
+def _as_ranks(trace: wl.Trace, folder: Path) -> None:
+    """Two ranks of a job that wrote the same as the first rank of the trace, put on one axis."""
+    one = trace.select(rank=trace.numpy("rank")[:1].tolist())
+    for rank in range(2):
+        launches = [replace(info, rank=rank) for info in one.meta.launches]
+        notes = {str(rank): known for known in list(one.meta.rank_notes.values())[:1]}
+        meta = replace(one.meta, launches=launches, rank_notes=notes, rank_clocks={})
+        save_rank(wl.Trace(one.spans, meta), folder, rank)
+    findings(wl.load(folder))

@@ -139,7 +139,7 @@ def test_blocks_that_never_ended_and_records_that_did_not_fit_stay_known() -> No
 @given(BLOCKS)
 def test_lifetimes_survive_their_text(blocks: list[Block]) -> None:
     lives = block_headers(launch_of(blocks, warps=1)).lives
-    back = unpack_lives(pack_lives(lives))
+    back = unpack_lives(pack_lives(lives), len(lives))
     for name in BlockLives.__dataclass_fields__:
         assert np.array_equal(getattr(back, name), getattr(lives, name))
 

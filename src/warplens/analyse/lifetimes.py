@@ -13,11 +13,11 @@ import numpy.typing as npt
 from warplens.analyse.code_counts import merged_code
 from warplens.analyse.groups import reduce_by, unique_rows
 from warplens.analyse.kernel_variants import kernel_variants
+from warplens.analyse.known_blocks import known_blocks, known_lives, known_sms
 from warplens.analyse.region_cells import RegionCells, TrackExtents, TrackSums
 from warplens.analyse.region_purpose import Purpose, purposes
 from warplens.analyse.row_pass import pass_over
-from warplens.record.block_lives import BlockLives, unpack_lives
-from warplens.record.capture import BLOCK_LIVES, SAMPLED
+from warplens.record.block_lives import BlockLives
 from warplens.trace.model import BLOCK_ROWS, Trace
 from warplens.trace.runs import Runs
 from warplens.trace.schema import LIFE, LaunchInfo
@@ -354,9 +354,9 @@ class Lifetimes:
                     begin_ns=min(first, int(begin[i])) if known else int(begin[i]),
                     end_ns=max(last, int(end[i])) if known else int(end[i]),
                     blocks=int(blocks[i]),
-                    known_blocks=_known_blocks(info, int(blocks[i])),
+                    known_blocks=known_blocks(info, int(blocks[i])),
                     grid_blocks=info.grid[0] * info.grid[1] * info.grid[2] if info else 0,
-                    sms=max(int(listed.get("sm_count", 0) or 0), int(seen[i]), _known_sms(info)),
+                    sms=max(int(listed.get("sm_count", 0) or 0), int(seen[i]), known_sms(info)),
                     info=info,
                 )
             )
@@ -413,7 +413,7 @@ class Lifetimes:
         """
         one = self.launches[launch]
         if one.known_blocks > one.blocks and one.info is not None:
-            lives = unpack_lives(str(one.info.extra[BLOCK_LIVES]))
+            lives = known_lives(one.info, one.known_blocks)
             begin = one.info.begin_ns
             # The clock fit places the launch's first start; the globaltimer counts on from there.
             end = np.minimum(lives.end + begin, one.end_ns)
@@ -472,16 +472,3 @@ class Lifetimes:
             self._tracks_of = name, chosen[self.launch]
             self._tracks_of[1].flags.writeable = False
         return self._tracks_of[1]
-
-
-def _known_blocks(info: LaunchInfo | None, recorded: int) -> int:
-    """Blocks of a launch whose lifetimes are known. A sample that was cut further is a selection of its own."""
-    share = info.extra.get(SAMPLED) if info else None
-    if info is None or share is None or BLOCK_LIVES not in info.extra or int(share["with_records"]) != recorded:
-        return recorded
-    return int(share["known"])
-
-
-def _known_sms(info: LaunchInfo | None) -> int:
-    """SMs that ran blocks of a sampled launch; 0 for other launches, whose rows tell."""
-    return int(info.extra.get(SAMPLED, {}).get("sms", 0)) if info else 0

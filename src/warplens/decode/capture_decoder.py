@@ -23,7 +23,9 @@ from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.decode.track_windows import TrackWindows, plausible_pace
+from warplens.errors import CaptureError
 from warplens.record.capture import BETWEEN, CODE, FULL, Capture, Device, Launch
+from warplens.record.launch_extra import wrong_extra
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.columns import Columns, LazyColumns
@@ -232,6 +234,10 @@ def _extras(launches: Sequence[Launch]) -> list[dict[str, Any]]:
     out = []
     told: dict[tuple[str, str], Any] = {}
     for launch in launches:
+        if wrong := wrong_extra(launch.extra):
+            name, expected = wrong
+            problem = f"is {launch.extra[name]!r:.40}, expected {expected}"
+            raise CaptureError(f"kernel {launch.kernel!r}", f"extra.{name}", problem, "capture again")
         extra = {**launch.extra, **({FULL: launch.full} if launch.full != "stop" else {})}
         if BETWEEN in extra:
             extra[BETWEEN] = sorted({launch.regions[own] for _, _, own in extra[BETWEEN]})

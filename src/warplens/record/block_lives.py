@@ -16,6 +16,7 @@ import numpy.typing as npt
 BYTES_PER_BLOCK = 16
 """More than one block takes in the text, for estimates."""
 _LEVEL = 6
+_LARGEST = 1 << 62
 
 Int = npt.NDArray[np.int64]
 
@@ -45,11 +46,23 @@ def deflated(planes: npt.NDArray[np.uint8]) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(planes).data, _LEVEL)).decode("ascii")
 
 
-def unpack_lives(text: str) -> BlockLives:
-    """The inverse of `pack_lives`."""
-    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(4, 8, -1)
+def unpack_lives(text: str, blocks: int) -> BlockLives:
+    """The inverse of `pack_lives`; raises ValueError where the text does not hold the lives of so many blocks."""
+    size = blocks * 4 * 8
+    try:
+        packed = zlib.decompressobj().decompress(base64.b64decode(text), size + 1)
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"malformed ({error})") from None
+    if len(packed) != size:
+        raise ValueError(f"does not hold {blocks:,} blocks")
+    planes = np.frombuffer(packed, np.uint8).reshape(4, 8, -1)
     coded = [np.ascontiguousarray(plane.T).view(np.uint64).reshape(-1) for plane in planes]
     number, sm, begin, lasted = (((one >> 1).astype(np.int64) ^ -(one & 1).astype(np.int64)) for one in coded)
+    most = _LARGEST // max(blocks, 1)
+    if any((one < -most).any() or (one > most).any() for one in (number, sm, begin, lasted)):
+        raise ValueError("holds times that no launch takes")
+    if (number[:1] < 0).any() or (number[1:] <= 0).any() or (sm < 0).any() or (lasted < 0).any():
+        raise ValueError("holds blocks out of order, or with a negative time")
     starts = np.cumsum(begin)
     return BlockLives(np.cumsum(number), sm, starts, starts + lasted)
 

@@ -36,6 +36,8 @@ from warplens.text import encodable, one_line
 MAGIC = b"WLCAP\x00\r\n"
 VERSION = 1
 SUFFIX = ".wlcap"
+CLOCKS = ("gpu", "simulated", "cpu")
+"""Whose cycles a launch was timed in."""
 HOST_NS = "host_ns"
 """Key in a launch's `extra`: the host's Unix time in ns just before the front end launched the kernel."""
 AUTOMATIC = "automatic_marks"
@@ -118,7 +120,7 @@ class Launch:
         remedy = "capture again"
         if self.full not in ("stop", "ring"):
             return "full", f"{self.full!r} is not 'stop' or 'ring'", remedy
-        if self.clock not in ("gpu", "simulated", "cpu"):
+        if self.clock not in CLOCKS:
             return "clock", f"{self.clock!r} is not 'gpu', 'simulated' or 'cpu'", remedy
         if any(len(d) != 3 or min(d) < 1 for d in (self.grid, self.block)):
             return "grid", f"grid {self.grid} and block {self.block} must each be three sizes of at least 1", remedy

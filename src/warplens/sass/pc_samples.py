@@ -80,7 +80,7 @@ class PcSampling:
             numbers = {name: int(document.get(name, 0)) for name in _NUMBERS}
             codes = tuple(_code(one) for one in document.get("codes", ()))
             return PcSampling(codes, problems=tuple(str(one) for one in document.get("problems", ())), **numbers)
-        except (TypeError, AttributeError, LookupError, ValueError) as error:
+        except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as error:
             raise ValueError(f"these are no samples: {error}") from None
 
     def bounded(self) -> PcSampling:

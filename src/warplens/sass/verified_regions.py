@@ -119,7 +119,7 @@ class KernelVerification:
             known["regions"] = tuple(_region(one) for one in document.get("regions", ()))
             known["missing"] = tuple(str(one) for one in document.get("missing", ()))
             return KernelVerification(**known)
-        except (TypeError, AttributeError, LookupError, ValueError) as error:
+        except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as error:
             raise ValueError(f"this is no verification: {error}") from None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from warplens.record.capture import CODE, HANG, HOST_NS, Device
+from warplens.record.capture import CLOCKS, Device
+from warplens.record.launch_extra import without_empty, wrong_extra
 from warplens.record.layout import MAX_BLOCK
 from warplens.record.rank_notes import RankNotes
 from warplens.sass.pc_samples import PcSampling
@@ -19,18 +20,11 @@ from warplens.trace.rank_clocks import RankClocks
 from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
 _LARGEST = 1 << 62
-"""Numbers beyond this would overflow when two of them are added."""
-_EXTRA = {
-    "registers": int,
-    "local_bytes": int,
-    "spills": int,
-    "shared_bytes": int,
-    "shared_bytes_kernel": int,
-    HOST_NS: int,
-    CODE: Mapping[str, Mapping[str, float]],
-    HANG: Mapping[str, Any],
-}
-"""What analyses read from a launch's `extra`."""
+"""Whole numbers beyond this would overflow when two of them are added."""
+_LARGEST_FLOAT = 1e100
+"""Products of three such numbers are still finite."""
+_FREE = ("verification", "sensitivity", "pc_samples", "rank_notes", "rank_clocks")
+"""Parts of a document whose types are checked by what reads them."""
 
 
 class WrongDocument(ValueError):
@@ -57,7 +51,9 @@ def parse_document(text: bytes) -> Meta:
     if version > SCHEMA_VERSION:
         raise NewerSchema(version)
     _check_fields(document, Meta, "")
-    meta = Meta.from_json(_texts(document))
+    for name in _FREE:
+        _check_numbers(document.get(name), name)
+    meta = _without_empty(Meta.from_json(_texts(document)))
     for key, value in meta.verification.items():
         _parsed(f"verification[{key[:40]!r}]", KernelVerification.from_json, value)
     _parsed("pc_samples", PcSampling.from_json, meta.pc_samples)
@@ -69,6 +65,25 @@ def parse_document(text: bytes) -> Meta:
         _parsed("rank_clocks", RankClocks.from_json, meta.rank_clocks)
     _check_launches(meta)
     return meta
+
+
+def _check_numbers(value: Any, where: str) -> None:
+    """Refuse whole numbers of many digits, which overflow wherever they are used."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_numbers(item, f"{where}.{key[:40]}")
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            _check_numbers(item, f"{where}[{at}]")
+    elif isinstance(value, int) and abs(value) > _LARGEST:
+        raise WrongDocument(f"{where} is {_shown(value)}, expected a whole number below 2^62")
+
+
+def _without_empty(meta: Meta) -> Meta:
+    found = meta.launches
+    if any(None in info.extra.values() for info in found):
+        found = tuple(replace(info, extra=without_empty(info.extra)) for info in found)
+    return replace(meta, launches=found)
 
 
 _NAMES = ("kernel", "name", "region")
@@ -124,8 +139,8 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
             raise WrongDocument(f"{where} is {_shown(value)}, expected a whole number below 2^62")
     elif kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
-            raise WrongDocument(f"{where} is {_shown(value)}, expected a finite number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_FLOAT:
+            raise WrongDocument(f"{where} is {_shown(value)}, expected a number of at most 1e100")
     elif kind is str:
         if not isinstance(value, str):
             raise WrongDocument(f"{where} is {_shown(value)}, expected a text")
@@ -170,18 +185,13 @@ def _check_launch(info: LaunchInfo, where: str) -> None:
         size = getattr(info, name)
         if min(size) < 1 or math.prod(size) > MAX_BLOCK:
             raise WrongDocument(f"{where}.{name} is {size}, expected three sizes of at least 1")
+    if info.clock not in CLOCKS:
+        raise WrongDocument(f"{where}.clock is {_shown(info.clock)}; known are {', '.join(CLOCKS)}")
     if info.end_ns < info.begin_ns:
         raise WrongDocument(f"{where} ends at {info.end_ns} ns, before its begin at {info.begin_ns} ns")
-    for name, kind in _EXTRA.items():
-        if info.extra.get(name) is not None:
-            _checked(info.extra[name], kind, f"{where}.extra.{name}")
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
-        return False
+    if wrong := wrong_extra(info.extra):
+        name, expected = wrong
+        raise WrongDocument(f"{where}.extra.{name} is {_shown(info.extra[name])}, expected {expected}")
 
 
 def _texts(value: Any, key: str = "") -> Any:

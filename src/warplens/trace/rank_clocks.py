@@ -109,7 +109,8 @@ class RankClocks:
             )
             clocks = found.ranks.values()
             ok = all(isinstance(one.ended, bool) for one in clocks)
-            ok = ok and all(0 <= one.host < len(found.hosts) and min(one.error_ns, one.worst_ns) >= 0 for one in clocks)
+            ok = ok and all(type(one.host) is int and 0 <= one.host < len(found.hosts) for one in clocks)
+            ok = ok and all(one.error_ns >= 0 and one.worst_ns >= 0 for one in clocks)
             ok = ok and all(host.error_ns >= 0 and isinstance(host.name + host.method, str) for host in found.hosts)
             kinds = (int, str, int, str, int, int)
             ok = ok and all(
