@@ -42,6 +42,13 @@ def test_a_region_leads_to_the_block_where_it_took_most_time() -> None:
     assert (place.begin_ns, place.end_ns) == (10_100, 10_320)
 
 
+def test_a_region_that_took_no_time_still_has_a_place() -> None:
+    work = Span("work", 10_000, 50, block=1)
+    place = finding_place(finding(region="load"), make_trace([work, Span("load", 10_020, 0, block=3)]))
+    assert place is not None
+    assert (place.block, place.begin_ns, place.end_ns) == (3, 10_020, 10_021)
+
+
 def test_named_blocks_warps_and_sms_restrict_the_place() -> None:
     place = finding_place(finding(region="load", warps=[0], blocks=[1, 99]), two_launches())
     assert place is not None

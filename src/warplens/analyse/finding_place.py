@@ -84,11 +84,16 @@ def _region_place(lives: Lifetimes, tracks: Int, region: str) -> tuple[int, int,
     if not len(rows):
         return None
     of_row, length = lives.track_of(rows), lives.duration[rows]
-    block = int(np.bincount(lives.block[of_row], weights=length).argmax())
-    inside = lives.block[of_row] == block
-    track = int(np.bincount(of_row[inside], weights=length[inside]).argmax())
+    inside = lives.block[of_row] == _longest(lives.block[of_row], length)
+    track = _longest(of_row[inside], length[inside])
     begin = lives.trace.numpy("start_ns")[rows[inside]]
     return track, int(begin.min()), int((begin + lives.trace.numpy("dur_ns")[rows[inside]]).max())
+
+
+def _longest(group: Int, length: Int) -> int:
+    """The group with the largest sum of lengths; they may all be 0."""
+    groups, at = np.unique(group, return_inverse=True)
+    return int(groups[np.bincount(at, weights=length).argmax()])
 
 
 def _launch_place(lives: Lifetimes, launch: int, tracks: Int, kind: str) -> tuple[int, int, int]:
