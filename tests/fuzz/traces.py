@@ -6,7 +6,7 @@ import json
 import random
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from functools import cache
 from io import StringIO
@@ -182,7 +182,8 @@ def _use(trace: wl.Trace, draw: random.Random, folder: Path) -> None:
         lambda: wl.load(trace.save(folder / "again.warplens", force=True)).spans,
     ]
     for use in draw.sample(uses, 3):
-        use()
+        with suppress(wl.WarplensError):  # what one use refuses must not spoil the next
+            use()
 
 
 def _in_terminal(trace: wl.Trace) -> None:

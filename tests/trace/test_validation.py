@@ -81,6 +81,16 @@ def test_rows_of_an_unlisted_launch_are_refused(path: Path) -> None:
         _ = wl.load(path).spans
 
 
+def test_a_column_that_was_refused_stays_refused_and_decides_no_other_check(path: Path) -> None:
+    rewrite(path, launches=[])
+    trace = wl.load(path)
+    trace.numpy("rank")
+    for _ in range(2):
+        with pytest.raises(CaptureError, match="column launch, row 0: holds 0, and the file lists no launch 0"):
+            trace.numpy("launch")
+        assert len(trace.numpy("block")) == len(trace.numpy("warp"))
+
+
 def test_columns_are_checked_together_when_both_are_read(path: Path) -> None:
     with_value(path, "depth", 1, 0)
     trace = wl.load(path)

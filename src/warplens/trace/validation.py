@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -74,23 +75,26 @@ class Invalid(Exception):
 class ColumnChecks:
     """The checks of one file's columns. `add` takes columns as they are read, and raises on the first problem.
 
-    Columns that are constant along a track are kept as runs, others as they are.
+    Columns that are constant along a track are kept as runs, others as they are. A column with a problem is not kept,
+    so that later checks rely on right columns only.
     """
 
     def __init__(self, path: Path, rows: int, meta: Meta) -> None:
         self._path, self._rows, self._meta = path, rows, meta
         self._read: dict[str, Any] = {}
         self._sums: dict[str, float] = {}
+        self._lock = Lock()  # two threads may read columns of one file that are to be checked together
 
     def add(self, columns: Mapping[str, pa.Array]) -> None:
         """Check whole columns that were just read, alone and together with those that were read before."""
         with self._named():
+            new: dict[str, Any] = {}
             for name, array in columns.items():
                 if len(array) != self._rows:
                     raise Invalid(name, None, f"holds {len(array):,} rows, the file {self._rows:,}")
                 values = _alone(name, array)
-                self._read[name] = Runs.of(values) if name in RUN_COLUMNS else values
-            self._relate(columns.keys(), self._read, 0)
+                new[name] = Runs.of(values) if name in RUN_COLUMNS else values
+            self._keep(new)
 
     def add_runs(self, name: str, runs: Runs, names: Sequence[str] | None) -> None:
         """Check a column that was read as runs; `names` are those that its numbers stand for."""
@@ -101,8 +105,7 @@ class ColumnChecks:
                 _alone(name, dictionary_array(runs.values, names))
             elif len(runs.values):
                 _within(name, runs.values, *RANGES[name], rows=runs.starts)
-            self._read[name] = runs
-            self._relate({name}, self._read, 0)
+            self._keep({name: runs})
 
     def add_block(self, columns: Mapping[str, pa.Array], first: int) -> None:
         """Check some rows of columns, from `first` on, which holds whole tracks; they are not kept."""
@@ -113,6 +116,12 @@ class ColumnChecks:
             for name in columns.keys() & {"dur_ns", "dur_cycles"}:
                 self._sums[name] = self._sums.get(name, 0.0) + float(block[name].sum(dtype=np.float64))
                 _check_total(name, self._sums[name], 0)
+
+    def _keep(self, new: Mapping[str, Any]) -> None:
+        with self._lock:
+            known = {**self._read, **new}
+            self._relate(new.keys(), known, 0)
+            self._read = known
 
     def _relate(self, new: Collection[str], known: Mapping[str, Any], first: int) -> None:
         """What the new columns hold together with others, of which rows are known from `first` on."""
