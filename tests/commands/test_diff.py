@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.support.noise import Kernel, run
+from warplens.analyse.region_tree import RegionNode
 from warplens.commands import main
+from warplens.commands.shared.analysis_tables import tree_table
 
 SMALL = Kernel(blocks=24, rounds=4, launches=6, clock_noise=0.002)
 
@@ -73,6 +77,18 @@ def test_stats_tree_and_findings(traces: tuple[str, str, str], capsys: pytest.Ca
     assert "mma" not in capsys.readouterr().out
     assert main(["stats", traces[0], "--findings"]) == 0
     assert "try:" in capsys.readouterr().out
+
+
+def test_a_deep_tree_keeps_its_names_readable() -> None:
+    node = RegionNode("level 300", 1, 10, 10, 10.0, 1.0)
+    for level in range(299, -1, -1):
+        node = RegionNode(f"level {level}", 1, 10, 0, 10.0, 1.0, (node,))
+    out = io.StringIO()
+    Console(width=80, file=out).print(tree_table([node]))
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 302
+    assert [lines[3].index("level 2"), lines[9].index("level 8")] == [4, 16]
+    assert lines[-1].split()[:3] == ["300:", "level", "300"]
 
 
 @pytest.mark.parametrize("name", ["imbalance", "waves", "overlap", "waits", "path", "ramp", "modes", "clock"])

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.text import Text
-from rich.tree import Tree
 
 from warplens.analyse.analysis import AnswerTable
 from warplens.analyse.finding_text import evidence_text, gain_text, place_text
@@ -16,6 +14,7 @@ from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.region_tree import RegionNode
 from warplens.commands.shared.console import print_hanging, stderr, table
 from warplens.trace.model import Trace
+from warplens.view.adaptive_table import AdaptiveTable
 from warplens.wording import percent, plural
 
 
@@ -56,21 +55,30 @@ def print_unknown_overhead(trace: Trace) -> None:
         stderr().print("[dim]Profiling overhead was not measured; findings are not filtered for it.[/]")
 
 
-def tree_view(roots: Iterable[RegionNode]) -> Tree:
-    """Build the region tree, in the style of Proton: cycles per warp, cycles, share, count and name."""
-    out = Tree("normalised cycles (per warp) · cycles · share of warp time · count · region", hide_root=False)
-    for root in roots:
-        _add(out, root, plural(root.count, "launch"))
-    return out
+_INDENTED_LEVELS = 8
+"""Deeper levels stand below each other with their number, so that names stay readable."""
 
 
-def _add(parent: Tree, node: RegionNode, count: str) -> None:
-    text = Text.assemble(
-        (f"{node.normalized:,.0f}", "bold"), f" · {node.cycles:,} · ", (percent(node.share), "green"), f" · {count} · "
+def tree_table(roots: Iterable[RegionNode]) -> AdaptiveTable:
+    """Build the table of the region tree: parents first, each level further to the right."""
+    rows = [row for root in roots for row in root.walk()]
+    return table(
+        "",
+        [
+            ("region", _indented),
+            ("cycles per warp", lambda row: f"{row[1].normalized:,.0f}"),
+            ("cycles", lambda row: f"{row[1].cycles:,}"),
+            ("share", lambda row: percent(row[1].share)),
+            ("count", lambda row: f"{row[1].count:,}" if row[0] else plural(row[1].count, "launch")),
+        ],
+        rows,
     )
-    branch = parent.add(text.append(node.name, "bold"))
-    for child in node.children:
-        _add(branch, child, f"{child.count:,}")
+
+
+def _indented(row: tuple[int, RegionNode]) -> str:
+    level, node = row
+    number = f"{level}: " if level > _INDENTED_LEVELS else ""
+    return f"{'  ' * min(level, _INDENTED_LEVELS)}{number}{escape(node.name)}"
 
 
 def answer_table(answer: AnswerTable) -> object:

@@ -12,7 +12,7 @@ from warplens.analyse.region_counters import AttributedPages, region_counters
 from warplens.analyse.region_tree import prune_tree, region_tree
 from warplens.analyse.registry import ANALYSES
 from warplens.analyse.sampled_stalls import sampled_stalls
-from warplens.commands.shared.analysis_tables import answer_table, print_findings, print_unknown_overhead, tree_view
+from warplens.commands.shared.analysis_tables import answer_table, print_findings, print_unknown_overhead, tree_table
 from warplens.commands.shared.console import stdout, working
 from warplens.commands.shared.counter_tables import print_counters
 from warplens.commands.shared.finding_options import read_report
@@ -33,7 +33,7 @@ class Sections:
         roots = prune_tree(region_tree(self._trace), **pruning)
         self.document["tree"] = [root.to_json() for root in roots]
         if not self._as_json:
-            stdout().print(tree_view(roots))
+            stdout().print(tree_table(roots))
 
     def show_facts(self, ncu: str | None, *, stalls: bool, findings: bool) -> None:
         """Show stalls and counters, as far as they are known, and findings where they are asked for."""
