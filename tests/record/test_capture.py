@@ -123,6 +123,7 @@ def test_damaged_files_name_the_file_and_the_field(tmp_path: Path, change, messa
         ("capacity", -1), ("capacity", 10**9), ("stride", 7), ("grid", [0, 1, 1]), ("grid", [1, 1]), ("grid", "abc"),
         ("block", [4096, 1, 1]), ("full", "sideways"), ("clock", "sundial"), ("regions", {"x": "load"}),
         ("regions", {"99999999999": "load"}), ("offset", -5), ("size", 10**12), ("regions", None),
+        ("cost", {"wait_ns": 9e200}), ("cost", {"wait_ns": float("nan")}),
     ],
 )  # fmt: skip
 def test_impossible_fields_are_one_clear_error(tmp_path: Path, field: str, value: object) -> None:

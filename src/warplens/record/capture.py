@@ -63,6 +63,8 @@ OVERHEAD_BUDGET = "overhead_budget"
 """Key in a launch's `extra`: the slowdown that was allowed, what was left out for it, and what each weaving cost."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
+LARGEST_NUMBER = 1e100
+"""No number of a capture's or a trace's document is larger, so that sums of them stay finite."""
 MAX_RANK = (1 << 31) - 1
 MAX_DEVICE = (1 << 15) - 1
 _FASTEST_MHZ = 1e5
@@ -285,7 +287,7 @@ def _parse(path: str | os.PathLike[str], document: dict[str, Any], body: Bytes) 
         launches=launches,
         device=_device(document["device"]),
         rank=int(document["rank"]),
-        cost={str(k): float(v) for k, v in document.get("cost", {}).items()},
+        cost=_cost(document),
         producer=encodable(str(document.get("producer", ""))),
     )
 
@@ -302,10 +304,19 @@ def _launch(entry: dict[str, Any], raw: Bytes) -> Launch:
         clock=entry["clock"],
         stride=int(entry["stride"]),
         locations={int(k): encodable(str(v)) for k, v in entry.get("locations", {}).items()},
-        cost={str(k): float(v) for k, v in entry.get("cost", {}).items()},
+        cost=_cost(entry),
         extra=dict(entry.get("extra", {})),
         device=_device(entry["device"]) if "device" in entry else None,
     )
+
+
+def _cost(document: Mapping[str, Any]) -> dict[str, float]:
+    """What recording cost; a number that a trace file could not have is a malformed document."""
+    made = {str(name): float(value) for name, value in document.get("cost", {}).items()}
+    for name, value in made.items():
+        if not abs(value) <= LARGEST_NUMBER:
+            raise ValueError(f"cost {name!r:.40} of {value}")
+    return made
 
 
 def _launch_json(launch: Launch) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from warplens.record.capture import (
     FULL,
     HANG,
     HOST_NS,
+    LARGEST_NUMBER,
     MACHINE_CODE,
     OVERHEAD_BUDGET,
     SAMPLED,
@@ -22,7 +23,6 @@ from warplens.record.capture import (
 )
 
 _LARGEST_COUNT = 1 << 62
-_LARGEST_NUMBER = 1e100
 _SHARE = ("blocks", "of")
 _KNOWN = ("with_records", "known", "sms")
 
@@ -45,7 +45,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST_NUMBER
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def _is_text(value: Any) -> bool:

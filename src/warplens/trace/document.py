@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from warplens.record.capture import CLOCKS, Device
+from warplens.record.capture import CLOCKS, LARGEST_NUMBER, Device
 from warplens.record.launch_extra import without_empty, wrong_extra
 from warplens.record.layout import MAX_BLOCK
 from warplens.record.rank_notes import RankNotes
@@ -21,7 +21,6 @@ from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
 _LARGEST = 1 << 62
 """Whole numbers beyond this would overflow when two of them are added."""
-_LARGEST_FLOAT = 1e100
 """Products of three such numbers are still finite."""
 _FREE = ("verification", "sensitivity", "pc_samples", "rank_notes", "rank_clocks")
 """Parts of a document whose types are checked by what reads them."""
@@ -139,7 +138,7 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
             raise WrongDocument(f"{where} is {_shown(value)}, expected a whole number below 2^62")
     elif kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_FLOAT:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST_NUMBER:
             raise WrongDocument(f"{where} is {_shown(value)}, expected a number of at most 1e100")
     elif kind is str:
         if not isinstance(value, str):
