@@ -19,7 +19,7 @@ from warplens.auto.rules import DEFAULT
 from warplens.errors import UsageError
 from warplens.frontends import import_hook, registry
 from warplens.runner.kernel_times import KernelTimes
-from warplens.runner.run_arguments import numbers, seconds, split
+from warplens.runner.run_arguments import split
 from warplens.session import stack
 
 USUAL = "--auto=" + ",".join(DEFAULT)
@@ -77,13 +77,6 @@ def test_an_old_triton_is_said_and_not_in_the_programs_way(monkeypatch: pytest.M
     profile.pause()
     assert "triton 3.1 is too old" in profile.notes["triton"][0]
     assert "triton" not in registry.attached
-
-
-def test_numbers_and_ranges() -> None:
-    assert numbers("0,4-7", "--warps") == [0, 4, 5, 6, 7]
-    for wrong in ("", "a", "3-1", "-1"):
-        with pytest.raises(UsageError, match="--warps"):
-            numbers(wrong, "--warps")
 
 
 @pytest.fixture
@@ -204,14 +197,3 @@ def test_the_list_says_which_kernels_can_be_marked_and_why_others_cannot() -> No
     assert "PyTorch kernel" in rows[rows_last].reason
     assert rows["mystery"].reason == "loaded as a cubin"
     assert rows["untimed"].total_ns is None
-
-
-@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("500ms", 0.5), ("2m", 120), ("1.5h", 5400), ("7", 7)])
-def test_times_are_parsed(text: str, expected: float) -> None:
-    assert seconds(text, "--watch") == expected
-
-
-@pytest.mark.parametrize("text", ["", "s", "0s", "-3s", "30x", "30s:kill", "1 2s"])
-def test_wrong_times_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--watch"):
-        seconds(text, "--watch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from warplens.bench.result_tables import columns, heading, machine_line, method_
 from warplens.bench.results import BROKEN, ResultRow, Results
 from warplens.commands.shared.ascii_fallback import with_ascii_fallback
 from warplens.commands.shared.console import force_option, json_option, print_json, stderr, stdout, table
+from warplens.commands.shared.quantities import percentage
 from warplens.commands.shared.roofline_options import ceilings_option, read_ceilings
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError, did_you_mean
 from warplens.files import check_writable
@@ -111,7 +111,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
     if given["compared"] or given["plotted"]:
         _reject_arguments(arguments, own)
         if given["compared"]:
-            _compare(*given["compared"], threshold=_share(given["threshold"], "--threshold"), as_json=given["as_json"])
+            _compare(
+                *given["compared"], threshold=percentage(given["threshold"], "--threshold"), as_json=given["as_json"]
+            )
         else:
             _plot(given["plotted"], given["outputs"], given["form"], given["force"], given["as_json"])
         return 0
@@ -150,7 +152,7 @@ def _measure(file: str, tokens: list[str], own: list[str], given: dict[str, Any]
     named = ("timer", "cache", "timeout", "min_samples", "max_samples", "warmup")
     method |= {name: given[name] for name in named if given[name] is not None}
     if given["rel_dev"] is not None:
-        method["rel_dev"] = _share(given["rel_dev"], "--rel-dev")
+        method["rel_dev"] = percentage(given["rel_dev"], "--rel-dev")
     measured = read_ceilings(given["ceilings"])[1] if given["ceilings"] else None
     job = BenchmarkJob(chosen, device=given["device"], measured=measured, **method)
     try:
@@ -289,13 +291,6 @@ def _print_comparison(result: Comparison) -> None:
 
 def _percent(interval: Interval | None) -> str:
     return "-" if interval is None else change(interval.change, interval.low, interval.high)
-
-
-def _share(text: str, option: str) -> float:
-    """Parse `5%` or `5` as 0.05."""
-    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", number := text.strip().removesuffix("%").strip()) or float(number) <= 0:
-        raise UsageError(f"{option} {text!r}: expected a percentage above 0, such as 5%")
-    return float(number) / 100
 
 
 def _reject_arguments(arguments: tuple[str, ...], own: list[str]) -> None:

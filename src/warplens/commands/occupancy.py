@@ -8,7 +8,7 @@ import click
 
 from warplens.analyse.devices import find_peak
 from warplens.commands.shared.console import json_option, print_json, stdout
-from warplens.commands.shared.roofline_options import parse_amount
+from warplens.commands.shared.quantities import amount
 from warplens.driver.limits import SM_LIMITS
 from warplens.driver.theoretical_occupancy import occupancy
 from warplens.wording import percent, plural
@@ -29,7 +29,7 @@ def command(threads: int, registers: int, shared: str, capability: str, as_json:
     """
     device = find_peak(capability)
     known = device.capability if device and capability not in SM_LIMITS else capability
-    result = occupancy(threads, registers, int(parse_amount(shared, "--shared") or 0), known)
+    result = occupancy(threads, registers, int(amount(shared, "--shared") or 0), known)
     if as_json:
         print_json(asdict(result) | {"capability": known})
         return

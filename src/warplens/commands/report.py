@@ -21,13 +21,13 @@ from warplens.commands.shared.console import (
     working,
 )
 from warplens.commands.shared.number_range import number_range
+from warplens.commands.shared.quantities import amount
 from warplens.commands.shared.rank_options import ranks_option, read_ranks
 from warplens.commands.shared.roofline_options import (
     bytes_option,
     ceilings_option,
     device_option,
     flops_option,
-    parse_amount,
     read_ceilings,
 )
 from warplens.errors import UsageError
@@ -97,7 +97,7 @@ def command(
             raise UsageError(f"--source {folder}: no such folder")
     from warplens.view import html
 
-    work, traffic = parse_amount(flops, "--flops"), parse_amount(moved, "--bytes")
+    work, traffic = amount(flops, "--flops"), amount(moved, "--bytes")
     if (device or ceilings) and not (work or traffic):
         raise UsageError("--device and --ceilings need --flops or --bytes as well")
     name, measured = read_ceilings(ceilings) if ceilings else (None, None)

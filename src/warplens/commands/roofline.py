@@ -11,12 +11,12 @@ from rich.markup import escape
 from warplens.analyse.devices import DTYPES, PEAKS, Peak
 from warplens.analyse.roofline import Roofline, roofline
 from warplens.commands.shared.console import json_option, print_hanging, print_json, read_trace, stderr, stdout, table
+from warplens.commands.shared.quantities import amount
 from warplens.commands.shared.roofline_options import (
     bytes_option,
     ceilings_option,
     device_option,
     flops_option,
-    parse_amount,
     read_ceilings,
 )
 from warplens.errors import UsageError
@@ -86,8 +86,8 @@ def command(
         )
     result = roofline(
         read_trace(trace) if trace else None,
-        flops=parse_amount(flops, "--flops"),
-        bytes=parse_amount(moved, "--bytes"),
+        flops=amount(flops, "--flops"),
+        bytes=amount(moved, "--bytes"),
         kernel=kernel,
         region=region,
         per_span=per_span,

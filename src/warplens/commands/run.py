@@ -17,6 +17,7 @@ from warplens.commands.shared import kernel_listing
 from warplens.commands.shared.console import force_option, json_option, merge_variants_option, print_json, stderr
 from warplens.commands.shared.job_report import describe_job, describe_rank, is_speaker, rank_documents, summaries
 from warplens.commands.shared.program_command import ProgramCommand, program_options, target_program
+from warplens.commands.shared.quantities import byte_count, count, numbers, seconds, share
 from warplens.commands.shared.run_report import describe, document, hang_document
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
@@ -29,7 +30,6 @@ from warplens.runner.companion_base import COMPANIONS, Companion, CompanionRepor
 from warplens.runner.compiled_program import become, is_compiled
 from warplens.runner.profile_request import ProfileRequest
 from warplens.runner.program import Outcome, TargetProgram, execute
-from warplens.runner.run_arguments import byte_count, numbers, seconds
 from warplens.runner.stdout_redirect import stdout_to_stderr
 from warplens.trace.io import rank_part
 from warplens.trace.rank_folder import remove_ranks
@@ -290,7 +290,7 @@ def _become(target: TargetProgram, path: Path, given: dict[str, Any], *, as_json
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """Convert the command line to options of the profile."""
-    warps, blocks = given["warps"], given["blocks"]
+    warps, blocks, skip = given["warps"], given["blocks"], given["skip"]
     folders = {name: given[name] for name in ("dump_ir", "override") if given[name] is not None}
     return {
         **{name: given[name] for name in _PROFILE_OPTIONS},
@@ -298,7 +298,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "full": given["full"] or ("ring" if given["live"] else "stop"),
         "launches": _launches(given),
         "overhead": _overhead(given),
-        "skip": _skip(given["skip"]),
+        "skip": COLD if skip is None else count(skip, "--skip", "a number of launches, 0 or more"),
         "memory": None if given["memory"] is None else byte_count(given["memory"], "--memory"),
         "trace_bytes": _trace_bytes(given),
         "regions": given["lines"] or None,
@@ -313,29 +313,14 @@ def _launches(given: dict[str, Any]) -> int | None:
     text = given["launches"]
     if text is None:
         return AUTO_LAUNCHES if given["auto"] or given["lines"] else None
-    if text != "all" and not text.isdigit():
-        raise UsageError(f"--launches {text}: expected a number or `all`")
-    return None if text == "all" else int(text)
+    return None if text == "all" else count(text, "--launches", "a number or `all`")
 
 
 def _overhead(given: dict[str, Any]) -> float | None:
     text = given["overhead"]
     if text is None:
         return AUTO_OVERHEAD if given["auto"] or given["lines"] else None
-    if text == "any":
-        return None
-    try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        raise UsageError(f"--overhead {text}: expected a share such as 5% or 0.05, or `any`") from None
-
-
-def _skip(text: str | None) -> int | str:
-    if text is None:
-        return COLD
-    if not text.isdigit():
-        raise UsageError(f"--skip {text}: expected a number of launches, 0 or more")
-    return int(text)
+    return None if text == "any" else share(text, "--overhead", "a share such as 5% or 0.05, or `any`")
 
 
 def _trace_bytes(given: dict[str, Any]) -> int | None:
@@ -351,9 +336,8 @@ def _trace_bytes(given: dict[str, Any]) -> int | None:
 
 
 def _blocks(text: str) -> int | list[int]:
-    if not text.isdigit() and not text[:1].isdigit():
-        raise UsageError(f"--blocks {text}: expected `all`, a number, or numbers and ranges, such as 0,4-7")
-    return int(text) if text.isdigit() else numbers(text, "--blocks")
+    chosen = numbers(text, "--blocks", "`all`, a number, or numbers and ranges, such as 0,4-7")
+    return chosen if set(",-") & set(text) else chosen[0]
 
 
 def _run(

@@ -12,6 +12,7 @@ from rich.markup import escape
 from warplens.analyse.region_sensitivity import RegionSensitivity, Sensitivity
 from warplens.commands.shared.console import force_option, json_option, print_hanging, print_json, stderr, stdout, table
 from warplens.commands.shared.program_command import MixedProgramCommand, program_options, target_program
+from warplens.commands.shared.quantities import count
 from warplens.errors import UsageError, WarplensError
 from warplens.files import check_writable
 from warplens.profiling.delay_runs import experiment_options, with_sensitivity
@@ -99,10 +100,7 @@ def _options(given: dict[str, Any]) -> Any:
 def _delays(text: str | None) -> list[int] | None:
     if text is None:
         return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
-        raise UsageError(f"--delays {text}: expected cycles, such as 64,128,256")
-    return [int(part) for part in parts]
+    return [count(part.strip(), "--delays", "cycles, such as 64,128,256") for part in text.split(",")]
 
 
 def _run(target: TargetProgram, experiment: Experiment, repeat: int) -> tuple[Outcome, int]:

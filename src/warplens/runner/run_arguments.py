@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from warplens.auto.rules import ALL, CLASSES, DEFAULT, Auto
-from warplens.errors import UsageError, closest
+from warplens.errors import closest
 
 
 def split(arguments: Sequence[str], with_value: Collection[str]) -> tuple[list[str], list[str]]:
@@ -72,40 +71,3 @@ def _rules(rest: list[str]) -> str:
     if misspelt and not Path(word).exists() and not word.endswith(".py"):
         Auto.of(word)
     return default
-
-
-_UNITS = {"": 1, "b": 1} | {
-    f"{letter}{middle}b": base**power
-    for power, letter in enumerate("kmgt", 1)
-    for middle, base in (("", 1000), ("i", 1024))
-}
-
-
-def byte_count(text: str, option: str) -> int:
-    """Parse a size: plain bytes, or a number with a unit, such as 512MB (decimal) or 2GiB (binary)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise UsageError(f"{option} {text}: expected a size, such as 512MB, 2GiB or a number of bytes")
-    return int(float(match[1]) * _UNITS[match[2]])
-
-
-_SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
-
-
-def seconds(text: str, option: str) -> float:
-    """Parse a time: a number of seconds, or a number with a unit, such as 500ms, 30s, 2m or 1h."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _SECONDS or not float(match[1]):
-        raise UsageError(f"{option} {text}: expected a time above 0, such as 30s, 500ms, 2m or a number of seconds")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
-def numbers(text: str, option: str) -> list[int]:
-    """Parse a list of numbers and ranges such as `0,4-7`."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise UsageError(f"{option} {text}: expected numbers and ranges, such as 0,4-7")
-        found += range(int(first), int(last or first) + 1)
-    return found

@@ -10,11 +10,11 @@ import click
 from warplens.analyse.devices import DTYPES
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.ncu import NcuKernel, match_kernel
+from warplens.commands.shared.quantities import amount
 from warplens.commands.shared.roofline_options import (
     bytes_option,
     ceilings_option,
     flops_option,
-    parse_amount,
     read_ceilings,
 )
 from warplens.errors import UsageError, WarplensError, did_you_mean
@@ -46,8 +46,8 @@ def known_facts(given: dict[str, Any], trace: Trace, kernel: str | None = None) 
     """What the options say about the kernels of a trace."""
     check_roof(given["roof"])
     return KnownFacts(
-        flops=parse_amount(given["flops"], "--flops"),
-        bytes=parse_amount(given["moved"], "--bytes"),
+        flops=amount(given["flops"], "--flops"),
+        bytes=amount(given["moved"], "--bytes"),
         dtype=given["roof"] or "fp16",
         measured=read_ceilings(given["ceilings"])[1] if given["ceilings"] else None,
         ncu=read_report(given["ncu"], kernel, trace),

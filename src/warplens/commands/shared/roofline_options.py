@@ -1,18 +1,14 @@
-"""The roofline options that several verbs share, and their parsing."""
+"""The roofline options that several verbs share, and the file of measured peaks."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 
 import click
 
-from warplens.errors import UsageError, WarplensError
-
-_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-
+from warplens.errors import WarplensError
 
 flops_option = click.option("--flops", metavar="N", help="FLOPs per launch, such as 137e9, 137G or 2*4096*4096*4096.")
 bytes_option = click.option("--bytes", "moved", metavar="N", help="Bytes read and written in memory per launch.")
@@ -26,21 +22,6 @@ ceilings_option = click.option(
     metavar="FILE",
     help="Peaks measured with `roofline --measure --json`.  [default: the listed peaks of the device]",
 )
-
-
-def parse_amount(text: str | None, option: str) -> float | None:
-    """Parse a number with an optional suffix, or a product of such numbers: 137e9, 137G, 2*4096*4096."""
-    if text is None:
-        return None
-    total = 1.0
-    for part in text.replace("_", "").replace(",", "").split("*"):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([kmgtp]?|[kmg]ib)\s*", part.lower())
-        if not found:
-            raise UsageError(f"{option} {text!r}: expected a number such as 137e9, 137G or 2*4096*4096*4096")
-        total *= float(found[1]) * _SUFFIXES[found[2]]
-    if not math.isfinite(total):
-        raise UsageError(f"{option} {text!r}: the number is too large")
-    return total
 
 
 def read_ceilings(path: str) -> tuple[str, dict[str, float]]:
