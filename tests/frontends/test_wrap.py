@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from warplens.frontends.wrap import wrap, wrap_compiled
+from warplens.frontends.wrap import wrap, wrap_all
 
 
 def test_what_was_inherited_is_inherited_again_and_what_was_own_is_own() -> None:
@@ -35,8 +35,27 @@ def test_a_method_of_a_compiled_class_is_replaced_and_put_back() -> None:
         timedelta.total_seconds = None  # type: ignore[method-assign, assignment]
     before, length = timedelta.__dict__["total_seconds"], timedelta(seconds=3)
     assert length.total_seconds() == 3
-    undo = wrap_compiled(timedelta, "total_seconds", lambda original, made: 2 * original(made))
+    undo = wrap(timedelta, "total_seconds", lambda original, made: 2 * original(made))
     assert length.total_seconds() == 6
     undo()
     assert length.total_seconds() == 3
+    assert timedelta.__dict__["total_seconds"] is before
+
+
+def test_a_static_method_is_put_back_as_one() -> None:
+    class Owner:
+        @staticmethod
+        def size() -> int:
+            return 1
+
+    before = dict(vars(Owner))
+    undo = wrap(Owner, "size", lambda original, *given: original())
+    undo()
+    assert dict(vars(Owner)) == before
+
+
+def test_nothing_stays_wrapped_where_one_name_is_missing() -> None:
+    before = timedelta.__dict__["total_seconds"]
+    with pytest.raises(AttributeError, match="no_such_name"):
+        wrap_all((timedelta, "total_seconds", lambda original, made: 0.0), (timedelta, "no_such_name", print))
     assert timedelta.__dict__["total_seconds"] is before

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from warplens.errors import WarplensError
 from warplens.frontends.assembled_ptx.ptx_store import check_writable
 from warplens.frontends.assembled_ptx.ptxas_in_front import put_in_front
 from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
-from warplens.frontends.library_hooks import remover
-from warplens.frontends.wrap import wrap
+from warplens.frontends.library_hooks import Undo, hook_library
+from warplens.frontends.wrap import wrap_all
 from warplens.session import Session
 
 LIBRARY = "jax"
@@ -29,37 +30,17 @@ def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     if not running.options.marks:
         return None
-    reason = why_not()
-    undo: list[Callable[[], None]] = []
-    try:
-        if not reason and not _assemble_in_view(undo):
-            reason = "no ptxas was found, neither on PATH nor in nvidia-cuda-nvcc; install the CUDA toolkit"
-        if not reason:
-            undo += _compile_in_view(running)
-    except (ImportError, AttributeError) as error:
-        reason = f"warplens does not know this version of it ({error})"
-    except OSError as error:
-        reason = f"no ptxas can be put in front of XLA's ({error})"
-    stop = remover(undo)
-    if reason:
-        running.note(LIBRARY, f"its kernels run unmarked: {reason}")
-        stop()
-        return None
-    return stop
+    return hook_library(running, LIBRARY, lambda: install(running), why_not)
 
 
-def _assemble_in_view(undo: list[Callable[[], None]]) -> bool:
-    """Let XLA find our ptxas where it finds its own: in JAX's CUDA folder, else on PATH. False if it has none."""
+def install(running: Session) -> Undo:
+    """Let XLA find our ptxas where it finds its own: in JAX's CUDA folder, else on PATH."""
     from jax._src import lib
 
-    root = None if lib.cuda_path is None else Path(lib.cuda_path)
-    found = [str(root / "bin" / "ptxas")] if root is not None else []
-    ptxas = next(filter(None, map(shutil.which, [*found, "ptxas", str(_TOOLKIT / "bin" / "ptxas")])), None)
-    if ptxas is None:
-        return False
-    check_writable()
-    shadow = put_in_front(Path(ptxas), root)
-    before, own = lib.cuda_path, str(shadow / "bin")
+    before = lib.cuda_path
+    shadow = _toolkit_in_front(before)
+    own = str(shadow / "bin")
+    undo = _compile_in_view(running)
 
     def restore() -> None:
         lib.cuda_path = before
@@ -67,14 +48,27 @@ def _assemble_in_view(undo: list[Callable[[], None]]) -> bool:
         folders = os.environ.get("PATH", "").split(os.pathsep)
         os.environ["PATH"] = os.pathsep.join(folder for folder in folders if folder != own)
 
-    undo.append(restore)
     os.environ["PATH"] = os.pathsep.join((own, os.environ.get("PATH", "")))
-    if root is not None:
+    if before is not None:
         lib.cuda_path = str(shadow)
-    return True
+    return [*undo, restore]
 
 
-def _compile_in_view(running: Session) -> list[Callable[[], None]]:
+def _toolkit_in_front(cuda_path: str | None) -> Path:
+    """A copy of the toolkit that XLA uses, with our ptxas in front of its own."""
+    root = None if cuda_path is None else Path(cuda_path)
+    found = [str(root / "bin" / "ptxas")] if root is not None else []
+    ptxas = next(filter(None, map(shutil.which, [*found, "ptxas", str(_TOOLKIT / "bin" / "ptxas")])), None)
+    if ptxas is None:
+        raise WarplensError("no ptxas was found, neither on PATH nor in nvidia-cuda-nvcc; install the CUDA toolkit")
+    try:
+        check_writable()
+        return put_in_front(Path(ptxas), root)
+    except OSError as error:
+        raise WarplensError(f"no ptxas can be put in front of XLA's ({error})") from None
+
+
+def _compile_in_view(running: Session) -> Undo:
     """Compile inside the profile, not from a cache, to machine code that ptxas wrote and launches that can be seen."""
     from jax._src import compilation_cache, compiler
 
@@ -93,12 +87,10 @@ def _compile_in_view(running: Session) -> list[Callable[[], None]]:
     def never(original: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
         return False
 
-    return [
-        wrap(compiler, "get_compile_options", options),
-        wrap(compiler, "backend_compile_and_load", compile_and_load),
-        wrap(compilation_cache, "is_cache_used", never),
-        wrap(compilation_cache, "is_persistent_cache_enabled", never),
-    ]
+    return wrap_all(
+        (compiler, "get_compile_options", options), (compiler, "backend_compile_and_load", compile_and_load),
+        (compilation_cache, "is_cache_used", never), (compilation_cache, "is_persistent_cache_enabled", never),
+    )  # fmt: skip
 
 
 def _adjust(options: Any) -> None:

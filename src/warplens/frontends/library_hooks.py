@@ -1,4 +1,4 @@
-"""Put the hooks of a library in place when a profile starts, or say why its kernels run unmarked."""
+"""Put the hooks of a library in place when a profile starts, or say what is not recorded without them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ Undo = list[Callable[[], None]]
 
 
 def hook_library(
-    running: Session, library: str, why_not: Callable[[], str], install: Callable[[], Undo]
+    running: Session,
+    library: str,
+    install: Callable[[], Undo],
+    why_not: Callable[[], str] | None = None,
+    without: str = "its kernels run unmarked",
 ) -> Callable[[], None] | None:
     """Unless `why_not` names a reason, call `install`, which returns a function for each hook that removes it; return
     one that removes all. Hooks rely on names that a library does not promise: where they are missing, the program runs
     without them, with a note."""
     try:
-        if reason := why_not():
+        if why_not is not None and (reason := why_not()):
             raise WarplensError(reason)
-        undo = install()
+        return remover(install())
     except (ImportError, AttributeError) as error:
-        running.note(library, f"its kernels run unmarked: warplens does not know this version of it ({error})")
-        return None
+        reason = f"warplens does not know this version of it ({error})"
     except WarplensError as error:
-        running.note(library, f"its kernels run unmarked: {error}")
-        return None
-    return remover(undo)
+        reason = str(error)
+    running.note(library, f"{without}: {reason}")
+    return None
 
 
 def remover(undo: Undo) -> Callable[[], None]:

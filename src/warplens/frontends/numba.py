@@ -10,7 +10,7 @@ from warplens.frontends import cuda_core
 from warplens.frontends.intercept.frontend import intercepted
 from warplens.frontends.intercept.interceptor import Interceptor
 from warplens.frontends.intercept.woven_module import Unavailable
-from warplens.frontends.wrap import wrap
+from warplens.frontends.wrap import wrap_all
 
 
 def install(launches: Interceptor) -> list[Callable[[], None]]:
@@ -27,9 +27,8 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
         # Line information names the regions, and changes no instruction.
         original(kernel, *arguments, **(options if options.get("debug") else {**options, "lineinfo": True}))
 
-    return [
-        cuda_core.givers.clear, wrap(CUDACodeLibrary, "get_cufunc", get_cufunc), wrap(_Kernel, "__init__", init),
-    ]  # fmt: skip
+    wrappers = (CUDACodeLibrary, "get_cufunc", get_cufunc), (_Kernel, "__init__", init)
+    return [cuda_core.givers.clear, *wrap_all(*wrappers)]
 
 
 def _ptx(library: Any) -> str:

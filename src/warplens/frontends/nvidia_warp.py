@@ -14,7 +14,7 @@ from warplens.frontends.driver_calls.loaded_code import remember_ptx, remember_s
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.intercept.woven_module import Unavailable
 from warplens.frontends.library_hooks import hook_library
-from warplens.frontends.wrap import wrap
+from warplens.frontends.wrap import wrap_all
 from warplens.session import Session
 
 LIBRARY = "warp"
@@ -25,7 +25,7 @@ def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     if not running.options.marks:
         return None
-    return hook_library(running, LIBRARY, why_not, install)
+    return hook_library(running, LIBRARY, install, why_not)
 
 
 def install() -> list[Callable[[], None]]:
@@ -57,7 +57,7 @@ def install() -> list[Callable[[], None]]:
                 for name in loaded.kernel_hooks:  # a hash in the name tells kernels apart
                     for kind in ("forward", "backward"):
                         remember_symbol(f"{name}_cuda_kernel_{kind}", text)
-    return [wrap(context.Module, "load", load), wrap(build, "load_cuda", load_cuda)]
+    return wrap_all((context.Module, "load", load), (build, "load_cuda", load_cuda))
 
 
 def _remember(module: Any, device: Any, block_dim: int, path: Any) -> None:

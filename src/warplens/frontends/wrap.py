@@ -1,4 +1,4 @@
-"""Replace a function or method of a library, and put it back."""
+"""Replace functions or methods of a library, and put them back."""
 
 from __future__ import annotations
 
@@ -8,42 +8,50 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+from warplens.frontends.library_hooks import Undo, remover
+
+_INHERITED = object()
+
 
 def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
     """Let calls of `owner.name` run `wrapper(original, ...)`. Return a function that removes the wrapper."""
-    original = getattr(owner, name)
+    original, own = getattr(owner, name), vars(owner).get(name, _INHERITED)
 
     @functools.wraps(original)
     def wrapped(*arguments: Any, **options: Any) -> Any:
         return wrapper(original, *arguments, **options)
 
-    def restore() -> None:
-        # Delete an attribute that was inherited, so that later changes of the base class take effect again.
-        if own:
-            setattr(owner, name, original)
-        else:
+    _put(owner, name, wrapped)
+    return lambda: _put(owner, name, own)
+
+
+def wrap_all(*wrappers: tuple[Any, str, Callable[..., Any]]) -> Undo:
+    """`wrap` each, or none if a library lacks one of the names."""
+    undo: Undo = []
+    try:
+        for one in wrappers:
+            undo.append(wrap(*one))
+    except AttributeError:
+        remover(undo)()
+        raise
+    return undo
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    try:
+        if value is _INHERITED:
+            # Deleted, so that later changes of the base class take effect again.
             delattr(owner, name)
-
-    own = name in vars(owner)
-    setattr(owner, name, wrapped)
-    return restore
-
-
-def wrap_compiled(owner: type, name: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
-    """As `wrap`, for a class of a compiled module, whose attributes Python refuses to set."""
-    original = owner.__dict__[name]
-
-    @functools.wraps(original)
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        return wrapper(original, *arguments, **options)
-
-    # What `__dict__` shows read-only is a dictionary like any other. Python keeps what it looked up in a class until it
-    # is told that the class has changed.
-    (content,) = gc.get_referents(owner.__dict__)
-
-    def put(method: Any) -> None:
-        content[name] = method
+        else:
+            setattr(owner, name, value)
+    except TypeError:
+        # Python refuses to set the attributes of a compiled module's class. But what its `__dict__` shows read-only is
+        # a dictionary like any other. Python keeps what it looked up in a class until it is told that it has changed.
+        if not isinstance(owner, type):
+            raise
+        (content,) = gc.get_referents(owner.__dict__)
+        if value is _INHERITED:
+            del content[name]
+        else:
+            content[name] = value
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
-
-    put(wrapped)
-    return lambda: put(original)

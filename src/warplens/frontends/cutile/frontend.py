@@ -16,8 +16,8 @@ from warplens.frontends.driver_calls.frontend import why_not
 from warplens.frontends.driver_calls.loaded_code import Recompiled, expects_hand_marks, launching
 from warplens.frontends.intercept.name_swap import swap
 from warplens.frontends.intercept.woven_module import Unavailable
-from warplens.frontends.library_hooks import hook_library
-from warplens.frontends.wrap import wrap
+from warplens.frontends.library_hooks import hook_library, remover
+from warplens.frontends.wrap import wrap_all
 from warplens.session import Session
 
 LIBRARY = "cuda.tile"
@@ -31,7 +31,7 @@ def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
     if not running.options.marks and not expects_hand_marks(LIBRARY):
         return None
-    return hook_library(running, LIBRARY, why_not, lambda: install(running))
+    return hook_library(running, LIBRARY, lambda: install(running), why_not)
 
 
 def install(running: Session) -> list[Callable[[], None]]:
@@ -90,16 +90,17 @@ def _shadowed(compiler: Any) -> Iterator[ShadowToolkit]:
     """Let cuTile compile with our ptxas in front, and leave its cache of machine code alone."""
     found = compiler._find_compiler_bin()
     toolkit = _toolkit(found.path, found.bin_path)
-    undo = [
-        wrap(compiler, "_find_compiler_bin", lambda original: dataclasses.replace(found, path=toolkit.tileiras)),
-        wrap(compiler, "cache_lookup", lambda original, *given: None),
-        wrap(compiler, "cache_store", lambda original, *given: None),
-    ]
+    stop = remover(
+        wrap_all(
+            (compiler, "_find_compiler_bin", lambda original: dataclasses.replace(found, path=toolkit.tileiras)),
+            (compiler, "cache_lookup", lambda original, *given: None),
+            (compiler, "cache_store", lambda original, *given: None),
+        )
+    )
     try:
         yield toolkit
     finally:
-        while undo:
-            undo.pop()()
+        stop()
 
 
 _toolkit = functools.cache(ShadowToolkit)

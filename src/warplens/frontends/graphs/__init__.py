@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from warplens.frontends.import_hook import when_imported
-from warplens.frontends.library_hooks import remover
+from warplens.frontends.library_hooks import hook_library, remover
 from warplens.session import Session
 
 LIBRARIES = {
@@ -25,11 +25,9 @@ def watch_graphs(running: Session) -> Callable[[], None]:
 
     def follow(library: str) -> None:
         module = import_module(f"{__name__}.{LIBRARIES[library]}")
-        try:
-            undo.extend(module.install(running))
-        except (ImportError, AttributeError) as error:
-            problem = f"its CUDA graphs are not recorded: warplens does not know this version of it ({error})"
-            running.note(library.partition(".")[0], problem)
+        name = library.partition(".")[0]
+        stop = hook_library(running, name, lambda: module.install(running), without="its CUDA graphs are not recorded")
+        undo.extend([stop] if stop else [])
 
     undo.append(when_imported(dict.fromkeys(LIBRARIES, follow)))
     return remover(undo)

@@ -7,7 +7,7 @@ from typing import Any
 
 from warplens.driver.kernel_arguments import stream_handle
 from warplens.frontends.graphs.executables import executables
-from warplens.frontends.wrap import wrap_compiled
+from warplens.frontends.wrap import wrap_all
 from warplens.session import Session
 
 
@@ -36,10 +36,7 @@ def install(running: Session) -> list[Callable[[], None]]:
     def launch(original: Callable[..., Any], graph: Any, stream: Any) -> Any:
         return known.replay(int(graph.handle), stream_handle(stream), lambda: original(graph, stream))
 
-    wrappers = (
-        (GraphBuilder, "begin_building", begin_building),
-        (GraphBuilder, "complete", complete),
-        (Graph, "update", update),
-        (Graph, "launch", launch),
-    )
-    return [wrap_compiled(*one) for one in wrappers]
+    return wrap_all(
+        (GraphBuilder, "begin_building", begin_building), (GraphBuilder, "complete", complete),
+        (Graph, "update", update), (Graph, "launch", launch),
+    )  # fmt: skip

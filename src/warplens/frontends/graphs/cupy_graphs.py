@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warplens.frontends.graphs.executables import executables
-from warplens.frontends.wrap import wrap, wrap_compiled
+from warplens.frontends.wrap import wrap_all
 from warplens.session import Session
 
 
@@ -36,8 +36,7 @@ def install(running: Session) -> list[Callable[[], None]]:
         # Every graph comes from `end_capture`, so the identity of one that is gone stands for the next that has it.
         return known.replay(id(graph), handle, lambda: original(graph, stream))
 
-    return [
-        wrap(_BaseStream, "begin_capture", begin_capture),
-        wrap(_BaseStream, "end_capture", end_capture),
-        wrap_compiled(Graph, "launch", launch),
-    ]
+    return wrap_all(
+        (_BaseStream, "begin_capture", begin_capture), (_BaseStream, "end_capture", end_capture),
+        (Graph, "launch", launch),
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from warplens.driver import libcuda
 from warplens.errors import WarplensError
-from warplens.frontends.wrap import wrap
+from warplens.frontends.wrap import wrap_all
 from warplens.launch.captured_graphs import CapturedGraph, captured_graphs
 from warplens.session import Session
 
@@ -44,12 +44,13 @@ def install(running: Session) -> list[Callable[[], None]]:
             return original(graph)
         return running.replays.replay(known, int(current_stream().cuda_stream), lambda: original(graph))
 
-    undo = [wrap(CUDAGraph, "capture_begin", capture_begin), wrap(CUDAGraph, "replay", replay)]
-    return undo + (_keep_graphs(CUDAGraph) if all(hasattr(CUDAGraph, name) for name in _RAW) else [])
+    keep = _kept_graphs(CUDAGraph) if all(hasattr(CUDAGraph, name) for name in _RAW) else ()
+    return wrap_all((CUDAGraph, "capture_begin", capture_begin), (CUDAGraph, "replay", replay), *keep)
 
 
-def _keep_graphs(graph_class: Any) -> list[Callable[[], None]]:
-    """Let torch keep the graphs that it makes executable: the driver finds the nodes of an executable graph by them."""
+def _kept_graphs(graph_class: Any) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
+    """Wrappers that let torch keep the graphs that it makes executable: the driver finds the nodes of an executable
+    graph by them."""
 
     def init(original: Callable[..., None], graph: Any, keep_graph: bool = False) -> None:
         original(graph, True)
@@ -61,7 +62,7 @@ def _keep_graphs(graph_class: Any) -> list[Callable[[], None]]:
             graph.instantiate()  # as torch does at this point with a graph that it does not keep
         return result
 
-    return [wrap(graph_class, "__init__", init), wrap(graph_class, "capture_end", capture_end)]
+    return (graph_class, "__init__", init), (graph_class, "capture_end", capture_end)
 
 
 def _executable(reference: Callable[[], Any]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from warplens.frontends.intercept.interceptor import Interceptor
-from warplens.frontends.library_hooks import remover
+from warplens.frontends.library_hooks import hook_library
 from warplens.session import Session, StartFrontEnd
 
 Install: TypeAlias = Callable[[Interceptor], list[Callable[[], None]]]
@@ -25,12 +25,6 @@ def intercepted(library: str, install: Install, *, by_hand: bool = False) -> Sta
             if options.marks:
                 running.note(library, f"its kernels run unmarked: buffer={options.buffer!r} is for Triton kernels")
             return None
-        try:
-            undo = install(Interceptor(running))
-        except (ImportError, AttributeError) as error:
-            # Interception relies on names that a library does not promise: the program must run without them.
-            running.note(library, f"its kernels run unmarked: warplens does not know this version of it ({error})")
-            return None
-        return remover(undo)
+        return hook_library(running, library, lambda: install(Interceptor(running)))
 
     return start

@@ -13,7 +13,7 @@ from warplens.frontends.driver_calls.loaded_code import Recompiled, launching
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.library_hooks import hook_library
 from warplens.frontends.tilelang.requirement import require_tilelang
-from warplens.frontends.wrap import wrap
+from warplens.frontends.wrap import wrap, wrap_all
 from warplens.session import Session
 
 LIBRARY = "tilelang"
@@ -28,7 +28,7 @@ def start(running: Session) -> Callable[[], None] | None:
         require_tilelang()
         return why_not()
 
-    return hook_library(running, LIBRARY, missing, lambda: install(running))
+    return hook_library(running, LIBRARY, lambda: install(running), missing)
 
 
 def install(running: Session) -> list[Callable[[], None]]:
@@ -57,10 +57,9 @@ def install(running: Session) -> list[Callable[[], None]]:
         with tuning_in_cpp():
             return original(tuner, *given, **named)
 
-    return [
-        wrap(JITKernel, "__call__", call_kernel), wrap(BaseKernelAdapter, "__call__", call_adapter),
-        wrap(AutoTuner, "run", tune),
-    ]  # fmt: skip
+    return wrap_all(
+        (JITKernel, "__call__", call_kernel), (BaseKernelAdapter, "__call__", call_adapter), (AutoTuner, "run", tune)
+    )
 
 
 def _defines(kernel: Any, symbol: str) -> bool:
