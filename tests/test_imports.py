@@ -22,6 +22,7 @@ LAYERS = (
     "forks",
     "files",
     "wording",
+    "installed",
     "formats",
     # The record, and what makes and runs kernels that write it.
     "record",

@@ -18,9 +18,9 @@ begin and the end of each region around the code that TileLang made of it.
 
 from __future__ import annotations
 
-from warplens.frontends.tilelang.requirement import require_tilelang
+from warplens.installed import require
 
-require_tilelang()
+require("tilelang", "tilelang", "tilelang")
 
 from warplens.frontends.driver_calls.loaded_code import expect_hand_marks  # noqa: E402
 from warplens.frontends.registry import attach  # noqa: E402

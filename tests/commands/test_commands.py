@@ -166,8 +166,8 @@ def test_doctor_says_whether_each_front_end_can_be_woven(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     package: str, version: str, broken: str, woven: str, remedy: str,
 ) -> None:  # fmt: skip
-    real = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: version if name == package else real(name))
+    real = doctor.installed_version
+    monkeypatch.setattr(doctor, "installed_version", lambda name: version if name == package else real(name))
     monkeypatch.setattr(doctor, "known_tool", lambda name: None if name == broken else f"/usr/bin/{name}")
     monkeypatch.setattr(doctor, "load_hooks", lambda: (None, "no C compiler found" if broken == "hooks" else None))
     assert main(["doctor", "--json"]) == 0

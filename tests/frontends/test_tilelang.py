@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.cpp_launches import libraries, run_scenario
+from warplens import installed
 from warplens.commands import doctor
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.driver_calls import loaded_code
 from warplens.frontends.registry import FRONT_ENDS
-from warplens.frontends.tilelang import frontend, requirement
+from warplens.frontends.tilelang import frontend
 from warplens.profiling.profile import Profile
 
 needs_tilelang = pytest.mark.skipif(importlib.util.find_spec("tilelang") is None, reason="needs tilelang")
@@ -40,7 +41,7 @@ def test_other_versions_and_machines_are_named(monkeypatch: pytest.MonkeyPatch) 
             if problem is not None:
                 raise problem
 
-        monkeypatch.setattr(frontend, "require_tilelang", lambda: None)
+        monkeypatch.setattr(frontend, "require", lambda *given: None)
         monkeypatch.setattr(frontend, "why_not", lambda: reason)
         monkeypatch.setattr(frontend, "install", refuse)
         profile = Profile(auto="all")
@@ -49,13 +50,13 @@ def test_other_versions_and_machines_are_named(monkeypatch: pytest.MonkeyPatch) 
 
     assert note(None, "no C compiler found") == "its kernels run unmarked: no C compiler found"
     assert "warplens does not know this version of it (no JITKernel)" in note(ImportError("no JITKernel"))
-    monkeypatch.setattr(requirement, "find_spec", lambda name: object())
-    monkeypatch.setattr(requirement.metadata, "version", lambda name: "0.1.9")
+    monkeypatch.setattr(installed, "find_spec", lambda name: object())
+    monkeypatch.setattr(installed.metadata, "version", lambda name: "0.1.9")
     with pytest.raises(WarplensError, match=r"tilelang 0\.1\.9 is too old: warplens needs 0\.1\.15 or newer; pip"):
-        requirement.require_tilelang()
-    monkeypatch.setattr(requirement, "find_spec", lambda name: None)
+        installed.require("tilelang", "tilelang", "tilelang")
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
     with pytest.raises(WarplensError, match="tilelang is not installed; install it with: pip install"):
-        requirement.require_tilelang()
+        installed.require("tilelang", "tilelang", "tilelang")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_other_versions_and_machines_are_named(monkeypatch: pytest.MonkeyPatch) 
 def test_doctor_says_whether_kernels_can_be_woven(
     package: str, version: str, missing: str, woven: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda name: version)
+    monkeypatch.setattr(doctor, "installed_version", lambda name: version)
     monkeypatch.setattr(doctor, "known_tool", lambda name: None if name == missing else f"/usr/bin/{name}")
     monkeypatch.setattr(doctor, "load_hooks", lambda: (None, None))
     found = doctor._front_end(next(one for one in FRONT_ENDS if one.package == package))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import platform
 import shlex
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warplens.bench.backend import Backend
+from warplens.installed import installed_version
 from warplens.version import __version__
 
 _PACKAGES = ("numpy", "torch", "triton")
@@ -20,11 +20,7 @@ _PACKAGES = ("numpy", "torch", "triton")
 def machine_facts(backend: Backend) -> dict[str, Any]:
     """Return the facts as JSON values."""
     versions = {"warplens": __version__, "python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    versions |= {name: found for name in _PACKAGES if (found := installed_version(name))}
     return {
         "backend": backend.name,
         **backend.facts(),

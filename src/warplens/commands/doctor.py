@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -19,6 +18,7 @@ from warplens.driver.gpu_names import gpu_names
 from warplens.driver.libcupti import Cupti, find_cupti
 from warplens.errors import WarplensError
 from warplens.frontends.registry import FRONT_ENDS, FrontEnd
+from warplens.installed import OLDEST, installed_version, is_too_old
 from warplens.native.driver_hooks import SWITCH, load_hooks
 from warplens.native.program_host import python_library
 from warplens.sass.cuda_tools import known_tool
@@ -72,7 +72,7 @@ def command(as_json: bool) -> int:
         _gpu(),
         _cupti(),
         *map(_front_end, FRONT_ENDS),
-        *(_part(name, _version(name), *known) for name, known in _EXTRAS.items()),
+        *(_part(name, installed_version(name), *known) for name, known in _EXTRAS.items()),
         *(_part(name, known_tool(name) or "", *known, absent="not on PATH") for name, known in _TOOLS.items()),
         _switch(),
     ]
@@ -123,7 +123,7 @@ def _part(
 
 
 def _core(name: str) -> DoctorCheck:
-    return _part(name, _version(name), "everything", f"pip install {name}", state="broken")
+    return _part(name, installed_version(name), "everything", f"pip install {name}", state="broken")
 
 
 def _decoder() -> DoctorCheck:
@@ -171,21 +171,18 @@ def _cupti() -> DoctorCheck:
 
 
 def _front_end(one: FrontEnd) -> DoctorCheck:
-    found = _version(one.package) or (_any_cupy() if one.package == "cupy" else "")
+    found = installed_version(one.package) or (_any_cupy() if one.package == "cupy" else "")
     if not found:
         return DoctorCheck(one.package, "missing", "not installed", one.kernels, one.install)
     reason, remedy = "", ""
-    if one.oldest and _numbers(found) < _numbers(one.oldest):
-        reason, remedy = f"no: it is older than {one.oldest}", f"pip install -U '{one.package}>={one.oldest}'"
+    if is_too_old(one.package, found):
+        oldest = OLDEST[one.package]
+        reason, remedy = f"no: it is older than {oldest}", f"pip install -U '{one.package}>={oldest}'"
     elif one.from_cpp and (hooks := _driver_hooks()).state != "ok":
         reason, remedy = f"no: {hooks.found}", hooks.remedy
     elif one.tool and not known_tool(one.tool):
         reason, remedy = f"no: {one.tool} was not found", "install the CUDA toolkit"
     return DoctorCheck(one.package, "missing" if reason else "ok", found, one.kernels, remedy, reason or "yes")
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
 
 
 def _switch() -> DoctorCheck:
@@ -194,13 +191,6 @@ def _switch() -> DoctorCheck:
     return _part("environment", found, "WARPLENS=0 turns profiling off", "unset WARPLENS", absent=absent)
 
 
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def _any_cupy() -> str:
     names = (d.metadata["Name"] or "" for d in importlib.metadata.distributions())
-    return next((_version(name) for name in names if name.startswith("cupy-cuda")), "")
+    return next((installed_version(name) for name in names if name.startswith("cupy-cuda")), "")

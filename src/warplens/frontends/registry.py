@@ -34,8 +34,6 @@ class FrontEnd:
     """Libraries whose front ends it builds on."""
     marked_by_others: bool = False
     """Whether its kernels may bring marks that are not of warplens, which are recorded without automatic ones too."""
-    oldest: str = ""
-    """The oldest version whose kernels can be woven, where it is known."""
     from_cpp: bool = False
     """Whether its launches are seen by the hooks in front of the driver."""
     tool: str = ""
@@ -55,7 +53,6 @@ FRONT_ENDS = (
         "Triton and Gluon kernels",
         "triton",
         "'warplens[triton]'",
-        oldest="3.6",
     ),
     FrontEnd(
         "torch._inductor.runtime.triton_heuristics",
@@ -83,7 +80,6 @@ FRONT_ENDS = (
         "nvidia-cutlass-dsl",
         "'warplens[cute]'",
         marked_by_others=True,
-        oldest="4.5.3",
     ),
     FrontEnd(
         "jax._src.compiler",
@@ -101,7 +97,6 @@ FRONT_ENDS = (
         "TileLang kernels",
         "tilelang",
         needs=("warplens",),
-        oldest="0.1.15",
         from_cpp=True,
         tool="nvcc",
     ),
@@ -112,7 +107,6 @@ FRONT_ENDS = (
         "cuda-tile",
         "'cuda-tile[tileiras]'",
         needs=("warplens",),
-        oldest="1.7",
         from_cpp=True,
         tool="tileiras",
     ),

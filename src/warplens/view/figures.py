@@ -11,6 +11,7 @@ from warplens.analyse.histogram import durations
 from warplens.analyse.timeline import innermost, rows_of
 from warplens.errors import WarplensError, check_name
 from warplens.files import atomic_write
+from warplens.installed import version_numbers
 from warplens.text import printable
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
@@ -140,7 +141,7 @@ def _horizontal() -> dict[str, Any]:
     """The keyword for horizontal boxes, which was renamed in matplotlib 3.10."""
     import matplotlib
 
-    modern = tuple(int(part) for part in matplotlib.__version__.split(".")[:2]) >= (3, 10)
+    modern = version_numbers(matplotlib.__version__) >= (3, 10)
     return {"orientation": "horizontal"} if modern else {"vert": False}
 
 

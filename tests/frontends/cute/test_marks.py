@@ -31,9 +31,10 @@ from tests.support.cute_kernels import (
     run_values,
 )
 from tests.support.paths import SUPPORT
-from warplens import simulate
+from warplens import installed, simulate
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cute import record_ptx as cute_ptx
+from warplens.frontends.cute.requirement import require_cute
 from warplens.ptx import tree
 
 
@@ -372,11 +373,9 @@ def test_a_kernel_that_never_reaches_its_first_line_is_an_error(gpu: Gpu) -> Non
 def test_a_missing_or_old_dsl_is_told_with_the_line_that_gets_it(
     version: str | None, message: str, monkeypatch: Any
 ) -> None:
-    from warplens.frontends.cute import requirement
-
     if version is None:
-        monkeypatch.setattr(requirement, "find_spec", lambda name: None)
+        monkeypatch.setattr(installed, "find_spec", lambda name: None)
     else:
-        monkeypatch.setattr(requirement.metadata, "version", lambda name: version)
+        monkeypatch.setattr(installed.metadata, "version", lambda name: version)
     with pytest.raises(WarplensError, match=f"{message}.*pip install -U 'nvidia-cutlass-dsl>=4.5.3'"):
-        requirement.require_cute()
+        require_cute()

@@ -10,6 +10,7 @@ from warplens.compat.proton.launch_log import LaunchLog
 from warplens.compat.proton.mode import InstrumentationMode
 from warplens.compat.proton.scopes import forward_to
 from warplens.errors import WarplensError
+from warplens.frontends.triton.requirement import triton_version
 from warplens.profiling.profile import Profile
 from warplens.trace.model import Trace
 
@@ -144,7 +145,7 @@ def cache_plain_kernels_apart(on: bool) -> None:
     """Let Triton compile kernels again for a session, as programs written for Proton expect."""
     import triton
 
-    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9):
+    if triton_version() < (3, 9):
         triton.knobs.compilation.instrumentation_mode = "warplens" if on else ""
         return
     # From 3.9 on, that setting would drop the user's maxnreg; but a hook is part of the key of Triton's caches.

@@ -12,8 +12,8 @@ from warplens.frontends.driver_calls.frontend import tuning_in_cpp, why_not
 from warplens.frontends.driver_calls.loaded_code import Recompiled, launching
 from warplens.frontends.intercept.name_swap import instances
 from warplens.frontends.library_hooks import hook_library
-from warplens.frontends.tilelang.requirement import require_tilelang
 from warplens.frontends.wrap import wrap, wrap_all
+from warplens.installed import require
 from warplens.session import Session
 
 LIBRARY = "tilelang"
@@ -25,7 +25,7 @@ def start(running: Session) -> Callable[[], None] | None:
     """Called when a profile starts; returns a function that removes the hooks."""
 
     def missing() -> str:
-        require_tilelang()
+        require("tilelang", "tilelang", "tilelang")
         return why_not()
 
     return hook_library(running, LIBRARY, lambda: install(running), missing)
