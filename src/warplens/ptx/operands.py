@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from warplens.ptx.tree import Instruction
@@ -46,3 +46,17 @@ class RegisterWriters:
     def of(self, register: str) -> Sequence[Instruction]:
         """The instructions that may write a register."""
         return self.by_name.get(register, ())
+
+    def depends(self, instruction: Instruction, registers: Collection[str]) -> bool:
+        """Whether what an instruction writes depends on what one of `registers` holds, directly or by way of others."""
+        seen: set[str] = set()
+        work = list(names(" ".join(instruction.operands[1:])))
+        while work:
+            name = work.pop()
+            if name in registers:
+                return True
+            if name not in seen:
+                seen.add(name)
+                for one in self.of(name):
+                    work += names(" ".join(one.operands[1:]))
+        return False

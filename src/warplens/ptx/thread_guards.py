@@ -14,13 +14,14 @@ import numpy as np
 
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.lane_values import LANES, LaneValues, WarpPlace
-from warplens.ptx.operands import RegisterWriters, names
+from warplens.ptx.operands import RegisterWriters
 from warplens.ptx.tree import Function, Instruction
 
 _WARPS = 16
 """Of a block whose size is not known."""
 _MOST_WARPS = 32
 """A block has no more on any device; damaged PTX may name more."""
+_INDEX = ("%tid", "%laneid", "%warpid")
 Guard = tuple[str, bool]
 """A predicate register, and whether it must be false."""
 _Threads = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -140,19 +141,7 @@ class ThreadGuards:
         return ~held if negated else held
 
     def _depends_on_thread(self, test: Instruction) -> bool:
-        if test.opcode == "elect":
-            return True
-        seen: set[str] = set()
-        work = list(names(" ".join(test.operands[1:])))
-        while work:
-            name = work.pop()
-            if name in ("%tid", "%laneid", "%warpid"):
-                return True
-            if name not in seen:
-                seen.add(name)
-                for one in self._writers.of(name):
-                    work += names(" ".join(one.operands[1:]))
-        return False
+        return test.opcode == "elect" or self._writers.depends(test, _INDEX)
 
     def _warps(self) -> list[LaneValues]:
         if not self._values:

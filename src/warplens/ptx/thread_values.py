@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.ptx.lane_values import COMPARISONS, LANES
-from warplens.ptx.operands import RegisterWriters, names
+from warplens.ptx.operands import RegisterWriters
 from warplens.ptx.tree import Function, Instruction
 
 Threads = npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ class ThreadValues:
             return ThreadValue(None, firm=False)
         self._depth += 1
         try:
-            if len(writers) == 1 and not writers[0].predicate and not self._depends(writers[0], name):
+            if len(writers) == 1 and not writers[0].predicate and not self._writers.depends(writers[0], (name,)):
                 return self._result(writers[0], name)
             return self._of_many(name, writers)
         finally:
@@ -114,7 +114,7 @@ class ThreadValues:
     def _of_many(self, name: str, writers: Sequence[Instruction]) -> ThreadValue:
         """The value of a register that is written in several places, as by a loop: how its threads differ, if that is
         the same wherever it is written."""
-        first = [one for one in writers if not self._depends(one, name)]
+        first = [one for one in writers if not self._writers.depends(one, (name,))]
         begins = [self._result(one, name) for one in first]
         if not begins or any(one.threads is None for one in begins):
             return ThreadValue(None, firm=False)
@@ -128,20 +128,6 @@ class ThreadValues:
                 del self._known[other]
             return ThreadValue(None, firm=False)
         return self._known[name]
-
-    def _depends(self, one: Instruction, name: str) -> bool:
-        """Whether what an instruction writes depends on what a register held before."""
-        seen: set[str] = set()
-        work = list(names(" ".join(one.operands[1:])))
-        while work:
-            other = work.pop()
-            if other == name:
-                return True
-            if other not in seen:
-                seen.add(other)
-                for writer in self._writers.of(other):
-                    work += names(" ".join(writer.operands[1:]))
-        return False
 
     def _result(self, one: Instruction, name: str) -> ThreadValue:
         sources = [text.strip() for text in one.operands[1:]]

@@ -9,7 +9,6 @@ need one record, that of the last.
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
 import re
 from collections.abc import Container, Iterator
@@ -22,7 +21,7 @@ from warplens.auto.rules import Auto, region_name
 from warplens.ptx.barrier_instructions import BarrierUse, barrier_use
 from warplens.ptx.edits import Edits
 from warplens.ptx.labels import end_with_return
-from warplens.ptx.operands import written_by
+from warplens.ptx.operands import RegisterWriters, written_by
 from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import Comment, Node, Raw, Scope, parse
 from warplens.record.barrier_words import AFTER, MAX_EXTRA, Operation
@@ -142,17 +141,8 @@ class _Finder:
         }
         """By place, the units that use a barrier."""
         self.open = open_regions(code, self.uses) if self.uses else {}
+        self.writers = RegisterWriters([unit.instruction for unit in code.units if unit.instruction is not None])
         self.spinning = [loop for loop, _ in spins(code, loops)]
-
-    @functools.cached_property
-    def writers(self) -> dict[str, list[Unit]]:
-        """The units that may write each register."""
-        found: dict[str, list[Unit]] = {}
-        for unit in self.code.units:
-            if unit.instruction is not None:
-                for name in written_by(unit.instruction):
-                    found.setdefault(name, []).append(unit)
-        return found
 
     def by_hand(self) -> tuple[list[_Site], set[int]]:
         """The sites of hand-written marks that name no barrier, and the units whose barriers they record.
@@ -290,8 +280,8 @@ class _Finder:
         sign = "!" if instruction.negated else ""
         name = instruction.predicate
         for _ in range(4):
-            writers = self.writers.get(name, [])
-            maker = writers[0].instruction if len(writers) == 1 else None
+            writers = self.writers.of(name)
+            maker = writers[0] if len(writers) == 1 else None
             if sign or maker is None:
                 break
             if maker.opcode == "elect":
@@ -305,7 +295,7 @@ class _Finder:
         return sign + name
 
     def _elects(self, name: str) -> bool:
-        writers = self.writers.get(name, [])
+        writers = self.writers.of(name)
         return len(writers) == 1 and writers[0].opcode == "elect"
 
 
