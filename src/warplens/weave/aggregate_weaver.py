@@ -14,7 +14,6 @@ from dataclasses import replace
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.divergence import Divergence
 from warplens.ptx.edits import NodePosition
-from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Raw
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
@@ -23,7 +22,7 @@ from warplens.weave.code_between import code_between
 from warplens.weave.early_constants import build_constants
 from warplens.weave.function_weaver import insert_before_exit, insert_opening, insert_warp_barrier
 from warplens.weave.mark_comments import parse_mark
-from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, number_marks, outline
+from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, kernels_with_marks, number_marks
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.record_ring import CLOCK, RecordRing
 from warplens.weave.region_paths import RegionPath, are_nested, open_at, region_paths
@@ -52,16 +51,8 @@ def weave_aggregate(module: PtxModule, buffer: AnyBuffer, how: Weaving, plain: P
     layouts: dict[str, AggregateLayout] = {}
     between: dict[str, list[list[int]]] = {}
     copies = PlainCopies(module, how, plain)
-    for function in module.functions:
-        if function.body is None:
-            continue
-        end_with_return(function)
-        sketch = outline(function, module.files)
-        if not sketch.sites:
-            continue
-        if not function.is_entry:
-            problem = "a function that is not inlined has marks, which mode='aggregate' cannot follow"
-            raise PtxError(function.line, function.header, problem, "use mode='trace'", function.name)
+    problem = "a function that is not inlined has marks, which mode='aggregate' cannot follow"
+    for function, sketch in kernels_with_marks(module, problem, "use mode='trace'"):
         number_marks(sketch.sites, numbers, locations)
         entries[function.name] = len(sketch.sites)
         kernel = _AggregateKernel(function, sketch, buffer, how, numbers)

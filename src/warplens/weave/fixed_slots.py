@@ -14,13 +14,12 @@ from collections.abc import Collection
 
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.edits import NodePosition
-from warplens.ptx.labels import end_with_return
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, parse
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, word0
 from warplens.weave.code_between import code_between, number_regions
 from warplens.weave.function_weaver import insert_before_exit, insert_opening
-from warplens.weave.mark_sites import MarkSite, Outline, number_marks, outline
+from warplens.weave.mark_sites import MarkSite, Outline, kernels_with_marks, number_marks
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.region_code import region_code
 from warplens.weave.track_ptx import AWAITED, FIELD, Track, text_of
@@ -58,15 +57,7 @@ def weave_fixed(
     code: dict[str, dict[str, dict[str, float]]] = {}
     between: dict[str, list[list[int]]] = {}
     copies = PlainCopies(module, how, plain)
-    for function in module.functions:
-        if function.body is None:
-            continue
-        end_with_return(function)
-        sketch = outline(function, files)
-        if not sketch.sites and function.name not in lives:
-            continue
-        if not function.is_entry:
-            raise PtxError(function.line, function.header, "a called function has marks", "", function.name)
+    for function, sketch in kernels_with_marks(module, "a called function has marks", others=lives):
         number_marks(sketch.sites, numbers, locations)
         entries[function.name] = len(sketch.sites)
         unmarked = code_between(function, sketch.sites, files) if how.between and sketch.sites else ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from warplens.ptx.edits import Edits, NodePosition
-from warplens.ptx.labels import JUMPS
+from warplens.ptx.labels import JUMPS, end_with_return
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, Scope
+from warplens.ptx.tree import Comment, Directive, Function, Instruction, Label, Node, PtxModule, Scope
 from warplens.record.layout import Kind
 from warplens.weave.mark_comments import Mark, is_mark, parse_mark
 
@@ -101,6 +101,24 @@ class Outline:
     @property
     def sites(self) -> list[MarkSite]:
         return [site for block in self.blocks for site in block.sites]
+
+
+def kernels_with_marks(
+    module: PtxModule, problem: str, hint: str = "", others: Collection[str] = ()
+) -> Iterator[tuple[Function, Outline]]:
+    """The kernels with marks and those named in `others`, which end with a return from then on. Marks in a function
+    that is not inlined are a `problem`."""
+    files = module.files
+    for function in module.functions:
+        if function.body is None:
+            continue
+        end_with_return(function)
+        sketch = outline(function, files)
+        if not sketch.sites and function.name not in others:
+            continue
+        if not function.is_entry:
+            raise PtxError(function.line, function.header, problem, hint, function.name)
+        yield function, sketch
 
 
 def number_marks(sites: Iterable[MarkSite], numbers: dict[str, int], locations: dict[int, str]) -> None:
