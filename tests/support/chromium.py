@@ -8,14 +8,13 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
-import time
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from websocket import WebSocket, create_connection
+
+from tests.support.browser import Browser, BrowserPage
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = (
@@ -36,28 +35,21 @@ def find_chromium() -> str | None:
     return os.environ.get("CHROMIUM") or next((found for name in _NAMES if (found := shutil.which(name))), None)
 
 
-class Chromium:
+class Chromium(Browser):
     """One browser; `open` gives a page in it."""
 
     def __init__(self, executable: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="warplens-chromium-", ignore_cleanup_errors=True)
+        super().__init__("chromium")
         self._process = subprocess.Popen(
             [executable, *_FLAGS, f"--user-data-dir={self._folder.name}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self._port = self._wait_for_port()
+        self._port = self._once_told(self._told_port)
 
-    def _wait_for_port(self) -> int:
+    def _told_port(self) -> int | None:
         told = Path(self._folder.name) / "DevToolsActivePort"
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            if told.exists() and (lines := told.read_text().splitlines()):
-                return int(lines[0])
-            if self._process.poll() is not None:
-                raise RuntimeError(f"chromium ended with code {self._process.returncode}")
-            time.sleep(0.05)
-        raise RuntimeError("chromium did not open its DevTools port within 120 s")
+        return int(lines[0]) if told.exists() and (lines := told.read_text().splitlines()) else None
 
     def open(self, url: str = "about:blank", *, width: int = 1500, height: int = 950, scale: float = 1) -> Page:
         request = urllib.request.Request(f"http://127.0.0.1:{self._port}/json/new?about:blank", method="PUT")
@@ -72,20 +64,8 @@ class Chromium:
         page.go(url)
         return page
 
-    def __enter__(self) -> Chromium:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._folder.cleanup()
-
-
-class Page:
+class Page(BrowserPage):
     """One tab. `errors` collects uncaught exceptions, console errors and the browser's own complaints."""
 
     def __init__(self, socket: WebSocket) -> None:
@@ -131,18 +111,6 @@ class Page:
             details = answer["exceptionDetails"]
             raise AssertionError(details.get("exception", {}).get("description") or details["text"])
         return answer["result"].get("value")
-
-    def wait_for(self, condition: str, seconds: float = 120) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self.run(f"Boolean({condition})"):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"not true within {seconds} s: {condition}; errors so far: {self.errors}")
-
-    def frame(self) -> None:
-        """Let everything that waits for the next frame happen."""
-        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def busy_seconds(self) -> float:
         """What the page's main thread has computed so far; unlike the time between frames, the same under any load."""

@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from websocket import WebSocket, create_connection
+
+from tests.support.browser import Browser, BrowserPage
 
 _NAMES = ("firefox-esr", "firefox")
 _READY = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
@@ -46,11 +46,11 @@ def find_firefox() -> str | None:
     return os.environ.get("FIREFOX") or next((found for name in _NAMES if (found := shutil.which(name))), None)
 
 
-class Firefox:
+class Firefox(Browser):
     """One browser; `open` gives a page in it."""
 
     def __init__(self, executable: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="warplens-firefox-", ignore_cleanup_errors=True)
+        super().__init__("firefox")
         profile = Path(self._folder.name)
         lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in _PREFERENCES.items()]
         (profile / "user.js").write_text("\n".join(lines))
@@ -62,19 +62,15 @@ class Firefox:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "MOZ_HEADLESS_WIDTH": "1600", "MOZ_HEADLESS_HEIGHT": "1200", "HOME": str(profile)},
             )
-        self._wire = Wire(create_connection(f"{self._wait_for_address()}/session", timeout=120, suppress_origin=True))
+        self._wire = Wire(
+            create_connection(f"{self._once_told(self._told_address)}/session", timeout=120, suppress_origin=True)
+        )
         self._wire.send("session.new", capabilities={})
         self._wire.send("session.subscribe", events=["log.entryAdded", "network.beforeRequestSent"])
 
-    def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            if found := _READY.search(self._log.read_text(errors="replace")):
-                return found[1]
-            if self._process.poll() is not None:
-                raise RuntimeError(f"firefox ended with code {self._process.returncode}")
-            time.sleep(0.05)
-        raise RuntimeError("firefox did not open its BiDi port within 120 s")
+    def _told_address(self) -> str | None:
+        found = _READY.search(self._log.read_text(errors="replace"))
+        return found and found[1]
 
     def open(self, url: str = "about:blank", *, width: int = 1500, height: int = 950, scale: float = 1) -> FirefoxPage:
         context = self._wire.send("browsingContext.create", type="tab")["context"]
@@ -82,18 +78,6 @@ class Firefox:
         page.resize(width, height, scale)
         page.go(url)
         return page
-
-    def __enter__(self) -> Firefox:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._folder.cleanup()
 
 
 class Wire:
@@ -117,7 +101,7 @@ class Wire:
                 self.events.append(message)
 
 
-class FirefoxPage:
+class FirefoxPage(BrowserPage):
     """One tab, with the methods of `chromium.Page` that tests for both browsers use."""
 
     def __init__(self, wire: Wire, context: str) -> None:
@@ -168,18 +152,6 @@ class FirefoxPage:
             raise AssertionError(answer["exceptionDetails"]["text"])
         text = answer["result"].get("value")
         return None if text is None else json.loads(text)
-
-    def wait_for(self, condition: str, seconds: float = 120) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self.run(f"Boolean({condition})"):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"not true within {seconds} s: {condition}; errors so far: {self.errors}")
-
-    def frame(self) -> None:
-        """Let everything that waits for the next frame happen."""
-        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def resize(self, width: int, height: int, scale: float = 1) -> None:
         size = {"width": width, "height": height}
