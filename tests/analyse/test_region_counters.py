@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.ncu_pages import Numbers, correlated_page, line_page, sass_page
-from tests.support.sass_kernels import HOISTED, TENSOR, UNROLLED, code_of, needs_tools
+from tests.support.sass_kernels import HOISTED, TENSOR, UNROLLED, code_of, needs_tools, with_lines
 from tests.support.verified_trace import traced
 from warplens.analyse.ncu_source import parse_source_pages
 from warplens.analyse.region_counters import BY_ADDRESS, BY_LINE, OTHER_CODE, PLAIN_BY_LINE, region_counters
@@ -80,13 +80,6 @@ def test_a_kernel_that_the_trace_does_not_have_is_named() -> None:
     found = region_counters(traced(code), parse_source_pages(page))
     assert found.regions == ()
     assert found.notes == ("other(int): the trace has no verified kernel of this name",)
-
-
-def with_lines() -> MachineCode:
-    """The loop with source lines: `load` owns line 11, `math` shares a single line and owns none."""
-    text = UNROLLED.replace("\t// @warplens B load", "\t.loc 1 10 1\n\t// @warplens B load\n\t.loc 1 11 1")
-    text = text.replace("\t// @warplens E load", "\t.loc 1 12 1\n\t// @warplens E load\n\t.loc 1 13 1")
-    return code_of(text + '\n.file 1 "/home/me/loop.py"\n')
 
 
 def test_a_page_by_line_is_summed_over_the_lines_that_a_region_owns() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import warplens as wl
-from tests.support.sass_kernels import STRAIGHT, UNROLLED, code_of, needs_tools
+from tests.support.sass_kernels import STRAIGHT, UNROLLED, code_of, needs_tools, with_lines
 from tests.support.verified_trace import traced, verified
 from warplens.analyse.finding_text import evidence_text
 from warplens.analyse.findings import findings
@@ -86,12 +86,6 @@ def test_samples_of_the_recorded_code_are_summed_by_address() -> None:
 def test_a_trace_without_samples_has_none() -> None:
     trace = traced(code_of(UNROLLED))
     assert (sampled_stalls(trace).regions, sampled_stalls(trace).notes, sampling_line(trace)) == ((), (), "")
-
-
-def with_lines() -> MachineCode:
-    text = UNROLLED.replace("\t// @warplens B load", "\t.loc 1 10 1\n\t// @warplens B load\n\t.loc 1 11 1")
-    text = text.replace("\t// @warplens E load", "\t.loc 1 12 1\n\t// @warplens E load\n\t.loc 1 13 1")
-    return code_of(text + '\n.file 1 "/home/me/loop.py"\n')
 
 
 def test_launches_without_marks_count_by_line_only_where_no_marked_one_was_sampled() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ pytestmark = pytest.mark.gpu
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "triton"))
 
 import vector_add  # noqa: E402
+
+from tests.support.replays import places, spans_by_launch  # noqa: E402
 
 N = 4096
 
@@ -51,18 +52,6 @@ def add(x: Any, y: Any, out: Any) -> None:
 def vectors(count: int) -> list[Any]:
     torch.manual_seed(1)
     return [torch.randn(N, device="cuda") for _ in range(count)]
-
-
-def spans_by_launch(trace: Any) -> list[Counter[tuple[str, str, int, int]]]:
-    found: dict[int, Counter[tuple[str, str, int, int]]] = {}
-    for row in trace.spans.to_pylist():
-        key = (row["region"], row["kind"], row["block"], row["warp"])
-        found.setdefault(row["launch"], Counter())[key] += 1
-    return [found.get(number, Counter()) for number in range(len(trace.meta.launches))]
-
-
-def places(trace: Any) -> list[tuple[Any, Any]]:
-    return [(launch.extra.get("graph"), launch.extra.get("node")) for launch in trace.meta.launches]
 
 
 def test_200_replays_have_the_spans_of_an_eager_launch_and_its_results() -> None:

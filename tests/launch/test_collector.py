@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.until import until
 from warplens.launch.collector import Collector
 from warplens.launch.short_turns import TURN_S, short_turns
 from warplens.launch.timed_stretches import timed_stretch
@@ -25,15 +26,6 @@ class Flight:
     def land(self, flights: Sequence[Flight]) -> None:
         for one in flights:
             one.landed_in = threading.current_thread().name
-
-
-def until(condition: object, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.001)
-    return False
 
 
 def test_finished_launches_land_in_order_while_the_program_pauses() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.hanging_kernel import HangingDriver
+from tests.support.hanging_kernel import HangingDriver, hanging_driver
 from tests.support.persistent_kernel import ITEM_NS, PersistentKernel
 from warplens.decode import decode
-from warplens.driver import libcuda
 from warplens.launch import followed_launch
 from warplens.launch.followed_launch import FollowedLaunch
 from warplens.profiling.profile import Profile
@@ -25,13 +24,8 @@ TICK = 400_000_000
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDriver]:
-    fake = HangingDriver()
-    monkeypatch.setattr(libcuda, "driver", lambda: fake)
-    from warplens.calibrate import record_cost
-
-    monkeypatch.setattr(record_cost, "constants", dict)
-    yield fake
-    fake.released.set()
+    with hanging_driver(monkeypatch) as fake:
+        yield fake
 
 
 @contextmanager

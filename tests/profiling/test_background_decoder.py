@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 import warplens as wl
 from tests.support.flown_launches import Direct, Flown, plain_launches
 from tests.support.paths import ROOT
+from tests.support.until import until
 from warplens.decode import decode, decoded_part
 from warplens.launch.block_sampler import RankedBlocks
 from warplens.launch.collected_run import CollectedRun
@@ -37,13 +37,6 @@ LARGE = plain_launches(4, blocks=40, spans=6)
 def collecting(profile: Profile) -> Collector:
     """What brings the launches of a context home, and decodes them in its own thread."""
     return Collector(lambda: False, idle=profile.buffers.idle)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    return condition()
 
 
 def is_decoded(profile: Profile, launches: int) -> Callable[[], bool]:

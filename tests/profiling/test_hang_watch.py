@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import warplens as wl
-from tests.support.hanging_kernel import HangingDriver, launch_hanging
+from tests.support.hanging_kernel import HangingDriver, hanging_driver, launch_hanging
 from tests.support.run_program import environment
+from tests.support.until import until
 from warplens.analyse.hang import hangs
 from warplens.analyse.rank_hangs import job_hang
 from warplens.decode import decode
-from warplens.driver import libcuda
 from warplens.errors import UsageError
 from warplens.launch.running_launch import copy_running
 from warplens.launch.weaving_options import weaving
@@ -35,22 +35,8 @@ from warplens.record.track_writer import TrackWriter
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDriver]:
-    fake = HangingDriver()
-    monkeypatch.setattr(libcuda, "driver", lambda: fake)
-    from warplens.calibrate import record_cost
-
-    monkeypatch.setattr(record_cost, "constants", dict)
-    yield fake
-    fake.released.set()
-
-
-def until(condition: object, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.01)
-    return False
+    with hanging_driver(monkeypatch) as fake:
+        yield fake
 
 
 def test_a_launch_that_takes_longer_than_the_watch_is_told_of_while_it_runs(
@@ -208,7 +194,7 @@ def test_handlers_and_threads_are_gone_after_the_profile(driver: HangingDriver) 
 
 BLOCKED = """
     import ctypes, sys
-    from tests.support.hanging_kernel import HangingDriver, launch_hanging
+    from tests.support.hanging_kernel import HangingDriver, hanging_driver, launch_hanging
     from warplens.driver import libcuda
     from warplens.profiling import hang_watch
 

@@ -21,11 +21,10 @@ import numpy as np
 import pytest
 
 import warplens as wl
-from tests.support.hanging_kernel import HangingDriver
+from tests.support.hanging_kernel import HangingDriver, hanging_driver
 from tests.support.persistent_kernel import ITEM_NS, PersistentKernel, running_kernel
 from tests.support.run_program import environment
 from warplens.commands import main
-from warplens.driver import libcuda
 from warplens.errors import UsageError, WarplensError
 from warplens.launch import followed_launch
 from warplens.launch.weaving_options import weaving
@@ -44,13 +43,8 @@ TICK = 400_000_000
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDriver]:
-    from warplens.calibrate import record_cost
-
-    fake = HangingDriver()
-    monkeypatch.setattr(libcuda, "driver", lambda: fake)
-    monkeypatch.setattr(record_cost, "constants", dict)
-    yield fake
-    fake.released.set()
+    with hanging_driver(monkeypatch) as fake:
+        yield fake
 
 
 def fetch(url: str) -> Any:
@@ -263,7 +257,7 @@ def test_a_state_that_cannot_be_made_does_not_end_the_program(
 
 PROGRAM = """
     import sys, time
-    from tests.support.hanging_kernel import HangingDriver
+    from tests.support.hanging_kernel import HangingDriver, hanging_driver
     from tests.support.persistent_kernel import running_kernel
     from warplens.calibrate import record_cost
     from warplens.driver import libcuda
@@ -346,7 +340,7 @@ def test_a_forked_child_leaves_the_view_of_its_parent_alone(driver: HangingDrive
 
 JOB_RANK = """
     import os, sys, time
-    from tests.support.hanging_kernel import HangingDriver
+    from tests.support.hanging_kernel import HangingDriver, hanging_driver
     from tests.support.persistent_kernel import running_kernel
     from warplens import session
     from warplens.calibrate import record_cost

@@ -15,6 +15,7 @@ import warplens as wl
 from tests.support.hanging_kernel import launch_hanging
 from tests.support.run_program import environment, program
 from tests.support.stamping_driver import StampingDriver
+from tests.support.until import until
 from warplens.analyse.trace_quality import warnings_of
 from warplens.driver import libcuda
 from warplens.options import Options
@@ -57,13 +58,6 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[StampingDriver]:
     return fake
 
 
-def until(condition: object, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.01)
-
-
 def launches_in(part: Path) -> int:
     return len(read(part).meta.launches) if part.exists() else 0
 
@@ -72,9 +66,9 @@ def test_a_part_appears_while_the_rank_runs_and_grows(driver: StampingDriver, tm
     part = rank_part(tmp_path / "run.warplens", 1)
     with wl.profile(tmp_path / "run.warplens"):
         launch_hanging(driver, exits=True)
-        until(lambda: launches_in(part) == 1)
+        assert until(lambda: launches_in(part) == 1)
         launch_hanging(driver, exits=True)
-        until(lambda: launches_in(part) == 2)
+        assert until(lambda: launches_in(part) == 2)
         assert len(read(part)) > 0
         first = part.stat().st_mtime_ns
         time.sleep(0.3)
@@ -141,7 +135,7 @@ def test_a_rank_that_is_killed_leaves_what_it_had_finished(tmp_path: Path) -> No
     ]
     assert ranks[0].wait(60) == 0, ranks[0].stderr and ranks[0].stderr.read()
     part = rank_part(tmp_path / "run.warplens", 1)
-    until(lambda: launches_in(part) >= 3)
+    assert until(lambda: launches_in(part) >= 3)
     ranks[1].send_signal(signal.SIGKILL)
     ranks[1].communicate()
     assert ranks[1].returncode == -signal.SIGKILL

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +45,17 @@ def ptxas() -> str:
     from triton.backends.nvidia.compiler import get_ptxas
 
     return str(get_ptxas(90).path)
+
+
+def assemble(text: str, name: str, folder: Path, arch: str = "") -> str:
+    """Assemble a text that was made of the file `name`, for its own target or `arch`; return what ptxas says. A test is
+    skipped where ptxas is too old for the file."""
+    target = re.search(r"^\.target\s+(\w+)", text, re.M)
+    assert target is not None
+    (folder / "k.ptx").write_text(text.rstrip("\0"))  # the CuTe DSL ends its text with one, ptxas refuses it
+    command = [ptxas(), f"--gpu-name={arch or target[1]}", "-v", "k.ptx", "-o", "k.cubin"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if "Unsupported .version" in done.stderr:
+        pytest.skip(f"this ptxas is older than {name}")
+    assert done.returncode == 0, done.stderr
+    return done.stderr

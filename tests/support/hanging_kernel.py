@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from tests.support.contexts import Contexts
 from warplens import session, simulate
+from warplens.calibrate import record_cost
+from warplens.driver import libcuda
 from warplens.launch.woven import WovenKernel, WovenLaunch
 from warplens.record.barrier_words import BarrierWord, Operation
 from warplens.record.capture import HANG, Capture, Device, Launch
@@ -95,6 +99,18 @@ class HangingDriver(Contexts):
     def wait(self, event: int) -> None:
         if self._streams.get(event) == STREAM:
             self.released.wait()
+
+
+@contextmanager
+def hanging_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDriver]:
+    """Profiles find this driver; nothing is calibrated on it, and its kernels end with the block."""
+    fake = HangingDriver()
+    monkeypatch.setattr(libcuda, "driver", lambda: fake)
+    monkeypatch.setattr(record_cost, "constants", dict)
+    try:
+        yield fake
+    finally:
+        fake.released.set()
 
 
 def launch_hanging(

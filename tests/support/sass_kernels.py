@@ -126,3 +126,10 @@ def code_of(text: str, symbol: str = "k", *, automatic: bool = False) -> Machine
     """The machine code of a woven text, as a front end would keep it; with `automatic`, of marks that rules placed."""
     woven = weave(text, how=Weaving(between=automatic)).text
     return MachineCode(symbol, woven, assemble_with_lines(woven), automatic=automatic)
+
+
+def with_lines() -> MachineCode:
+    """An unrolled loop with line information."""
+    text = UNROLLED.replace("\t// @warplens B load", "\t.loc 1 10 1\n\t// @warplens B load\n\t.loc 1 11 1")
+    text = text.replace("\t// @warplens E load", "\t.loc 1 12 1\n\t// @warplens E load\n\t.loc 1 13 1")
+    return code_of(text + '\n.file 1 "/home/me/loop.py"\n')

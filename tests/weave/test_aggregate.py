@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.golden_ptx import ptxas
+from tests.support.golden_ptx import assemble
 from tests.support.looped_ptx import HEAD, KERNEL
 from tests.support.marked_ptx import GOLDEN, source
 from tests.support.nested_ptx import NESTED
@@ -305,16 +304,7 @@ def test_real_kernels_assemble(path: Path, tmp_path: Path) -> None:
     text = mark_ptx(source(path), Auto.of(True, None, 256)).text
     woven = weave(text, how=AGGREGATE, buffer=SymbolBuffer())
     assert woven.aggregates
-    file = tmp_path / "k.ptx"
-    file.write_text(woven.text.rstrip("\0"))
-    arch = re.search(r"^\.target (\w+)", woven.text, re.M)
-    assert arch is not None
-    done = subprocess.run(
-        [ptxas(), f"--gpu-name={arch[1]}", str(file), "-o", str(tmp_path / "k.cubin")], capture_output=True, text=True
-    )
-    if "Unsupported .version" in done.stderr:
-        pytest.skip(f"this ptxas is older than {path.stem}")
-    assert done.returncode == 0, done.stderr
+    assemble(woven.text, path.stem, tmp_path)
 
 
 VARIED = (

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.golden_ptx import ptxas
+from tests.support.golden_ptx import assemble
 from tests.support.looped_ptx import KERNEL
 from tests.support.marked_ptx import GOLDEN, source
 from tests.support.woven_launch import launch
@@ -80,18 +79,9 @@ def test_real_kernels_assemble_with_two_bodies(path: Path, mode: str, tmp_path: 
     plain = source(path)
     how = Weaving(plain_copy=True, mode=mode, select=Selection(blocks=(0, 1 << 30, 17)))
     marked = mark_ptx(plain, Auto.of(True, None, 256)).text
-    text = weave(marked, how=how, buffer=SymbolBuffer(), plain=plain).text.rstrip("\0")
+    text = weave(marked, how=how, buffer=SymbolBuffer(), plain=plain).text
     assert "$wl_record_" in text
-    file = tmp_path / "k.ptx"
-    file.write_text(text)
-    arch = re.search(r"^\.target (\w+)", text, re.M)
-    assert arch is not None
-    done = subprocess.run(
-        [ptxas(), f"--gpu-name={arch[1]}", str(file), "-o", str(tmp_path / "k.cubin")], capture_output=True, text=True
-    )
-    if "Unsupported .version" in done.stderr:
-        pytest.skip(f"this ptxas is older than {path.stem}")
-    assert done.returncode == 0, done.stderr
+    assemble(text, path.stem, tmp_path)
 
 
 def test_without_a_selection_there_is_one_body() -> None:

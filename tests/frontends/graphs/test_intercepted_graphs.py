@@ -14,6 +14,7 @@ import pytest
 import warplens as wl
 from tests.support.contexts import StreamGraph
 from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
+from tests.support.replays import places, spans_by_launch
 from tests.support.vector_add_launch import BLOCK, GRID, PTX, Data
 from warplens.frontends import cupy, registry
 from warplens.frontends.graphs import cuda_bindings_graphs, cuda_core_graphs
@@ -70,17 +71,6 @@ def library(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     cupy._classes.cache_clear()
     stack.front_ends[:] = before[0]
     registry.attached.intersection_update(before[1])
-
-
-def spans_by_launch(trace: Any) -> list[Counter[Any]]:
-    found: dict[int, Counter[Any]] = {}
-    for row in trace.spans.to_pylist():
-        found.setdefault(row["launch"], Counter())[row["region"], row["kind"], row["block"], row["warp"]] += 1
-    return [found.get(number, Counter()) for number in range(len(trace.meta.launches))]
-
-
-def places(trace: Any) -> list[tuple[Any, Any]]:
-    return [(launch.extra.get("graph"), launch.extra.get("node")) for launch in trace.meta.launches]
 
 
 def test_replays_of_a_cupy_graph(gpu: FakeDriver, library: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import warplens as wl  # noqa: E402
 from tests.support.contexts import GraphLaunch  # noqa: E402
 from tests.support.fake_gpu import FakeGpu, fake_gpu  # noqa: E402
 from tests.support.fake_torch_graphs import TorchGraphs  # noqa: E402
+from tests.support.replays import places, spans_by_launch  # noqa: E402
 from tests.support.stepped_kernel import plain, run, stepped  # noqa: E402
 from warplens.errors import WarplensError  # noqa: E402
 from warplens.launch.captured_graphs import captured_graphs  # noqa: E402
@@ -51,19 +51,6 @@ def captured(torch: TorchGraphs, gpu: FakeGpu, *launches: dict[str, int]) -> tup
     with torch.capturing(graph):
         targets = [run(gpu, **options)[1] for options in launches or ({},)]
     return graph, targets
-
-
-def spans_by_launch(trace: Any) -> list[Counter[tuple[str, str, int, int]]]:
-    """The spans of each launch: how many of each region, kind, block and warp."""
-    found: dict[int, Counter[tuple[str, str, int, int]]] = {}
-    for row in trace.spans.to_pylist():
-        key = (row["region"], row["kind"], row["block"], row["warp"])
-        found.setdefault(row["launch"], Counter())[key] += 1
-    return [found.get(number, Counter()) for number in range(len(trace.meta.launches))]
-
-
-def places(trace: Any) -> list[tuple[Any, Any]]:
-    return [(launch.extra.get("graph"), launch.extra.get("node")) for launch in trace.meta.launches]
 
 
 def cells_of(gpu: FakeGpu) -> list[int]:
