@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hanging_kernel import HangingDriver
+from tests.support.hanging_kernel import hanging_driver
 from tests.support.persistent_kernel import running_kernel
-from warplens.calibrate import record_cost
-from warplens.driver import libcuda
 from warplens.profiling.profile import Profile
 from warplens.threads import BackgroundThread
 
@@ -32,11 +30,12 @@ def test_no_thread_of_a_profile_takes_the_signals_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the main thread may sleep on after Ctrl-C."""
-    driver = HangingDriver()
-    monkeypatch.setattr(libcuda, "driver", lambda: driver)
-    monkeypatch.setattr(record_cost, "constants", dict)
     own = set(threading.enumerate())
-    with Profile(tmp_path / "t.warplens", live=True, watch=60, records_per_warp=512), running_kernel(driver):
+    with (
+        hanging_driver(monkeypatch) as driver,
+        Profile(tmp_path / "t.warplens", live=True, watch=60, records_per_warp=512),
+        running_kernel(driver),
+    ):
         started = [one for one in threading.enumerate() if one not in own]
         blocked = {one.name: blocks for one in started if (blocks := _blocked(one)) is not None}
     assert {"warplens-live", "warplens-hang-watch", "warplens-live-server"} <= set(blocked)

@@ -18,9 +18,7 @@ from benchmarks.accuracy.page import page
 from benchmarks.accuracy.snippets import AMOUNTS, INTERPRETED, texts
 from benchmarks.lib.gpu_programs import KERNELS
 from tests.support.cuda_compilers import needs_nvrtc, needs_sass, sass
-from tests.support.simulated_driver import SimulatedDriver
-from warplens.driver import libcuda
-from warplens.frontends.cuda import module as module_file
+from tests.support.simulated_driver import SimulatedDriver, in_place
 from warplens.frontends.cuda import woven_build
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx
 from warplens.record.cost_keys import BEHIND_CYCLES, EMPTY_CYCLES, RECORD_CYCLES, REGION_CYCLES
@@ -40,10 +38,7 @@ class KnownWorkDriver(SimulatedDriver):
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> KnownWorkDriver:
-    fake = KnownWorkDriver()
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: fake)
-    return fake
+    return in_place(monkeypatch, KnownWorkDriver())
 
 
 @needs_nvrtc

@@ -13,11 +13,9 @@ import warplens.cuda as wlcu
 from benchmarks import placement
 from benchmarks.lib.gpu_programs import KERNELS
 from tests.support.cuda_compilers import needs_nvrtc
-from tests.support.simulated_driver import SimulatedDriver
+from tests.support.simulated_driver import SimulatedDriver, in_place
 from warplens import simulate
 from warplens.decode import decode
-from warplens.driver import libcuda
-from warplens.frontends.cuda import module as module_file
 from warplens.frontends.cuda.nvrtc import compile_cubin
 from warplens.record.c_header import PATH
 from warplens.record.capture import Capture, Device, Launch
@@ -45,10 +43,7 @@ class OneBlockPerSm(SimulatedDriver):
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> OneBlockPerSm:
-    fake = OneBlockPerSm()
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: fake)
-    return fake
+    return in_place(monkeypatch, OneBlockPerSm())
 
 
 def messages(late: np.ndarray, asymmetry: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

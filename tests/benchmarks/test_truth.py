@@ -13,16 +13,14 @@ import numpy as np
 import pytest
 
 import warplens as wl
-import warplens.cuda as wlcu
 from benchmarks.truth import score
 from benchmarks.truth.accepted import ACCEPTED
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
 from benchmarks.truth.pairs import PAIRS
 from benchmarks.truth.sets import EVERY
 from tests.support.cuda_compilers import needs_nvrtc
-from tests.support.simulated_driver import SimulatedDriver
+from tests.support.simulated_driver import SimulatedDriver, in_place
 from warplens import simulate
-from warplens.driver import libcuda
 from warplens.frontends.cuda import module as module_file
 from warplens.frontends.cuda import woven_build
 from warplens.frontends.cuda.nvrtc import compile_cubin, compile_ptx, cuda_includes
@@ -274,9 +272,7 @@ class MatvecDriver(SimulatedDriver):
 @pytest.fixture
 def one_pair(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The runner of one pair, on a GPU that is the interpreter and a torch that does little."""
-    gpu = MatvecDriver()
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: gpu)
+    gpu = in_place(monkeypatch, MatvecDriver())
     monkeypatch.setattr(module_file, "compile_cubin", lambda *given: compile_ptx(*given).encode())
     monkeypatch.setattr(module_file, "kernel_names", lambda image: ["matvec"])
     torch: Any = ModuleType("torch")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 # The DSL reads the architecture that this sets when it is imported.
+from tests.support.attached import attached
 from tests.support.cute_gpu import compile_cute
 
 # isort: split
@@ -26,20 +27,17 @@ from warplens.errors import UsageError, WarplensError
 from warplens.frontends import registry
 from warplens.frontends.cute.ptx_keeper import keep_marked_ptx
 from warplens.frontends.cute.requirement import require_cute
-from warplens.session import stack
 
 
 @pytest.fixture(name="iket", autouse=True)
 def _iket() -> Iterator[Any]:
     """The module, with what its import does undone after the test."""
-    before = list(stack.front_ends), set(registry.attached)
-    iket = importlib.import_module("warplens.compat.iket")
-    registry.attach("cutlass.cutlass_dsl")
-    undo = keep_marked_ptx()
-    yield iket
-    undo()
-    stack.front_ends[:] = before[0]
-    registry.attached.intersection_update(before[1])
+    with attached():
+        iket = importlib.import_module("warplens.compat.iket")
+        registry.attach("cutlass.cutlass_dsl")
+        undo = keep_marked_ptx()
+        yield iket
+        undo()
 
 
 @pytest.fixture(name="cuda")

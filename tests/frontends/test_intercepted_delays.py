@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import warplens as wl
+from tests.support.attached import attached
 from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
 from tests.support.vector_add_launch import BLOCK, GRID, PTX, Data
 from warplens import simulate
-from warplens.frontends import cupy, registry
-from warplens.session import stack
+from warplens.frontends import cupy
 
 
 @pytest.fixture(name="gpu")
@@ -41,15 +41,12 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 @pytest.fixture
 def kernel(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    before = list(stack.front_ends), set(registry.attached)
     with modules(monkeypatch, **fake_cupy(gpu, PTX)) as made:
         cupy._classes.cache_clear()
         cupy._compile.cache_clear()
-        registry.attach(next(known.library for known in registry.FRONT_ENDS if known.module == cupy.__name__))
-        yield made["cupy"].RawKernel("source", "vector_add")
+        with attached("cupy"):
+            yield made["cupy"].RawKernel("source", "vector_add")
     cupy._classes.cache_clear()
-    stack.front_ends[:] = before[0]
-    registry.attached.intersection_update(before[1])
 
 
 def test_cupy_kernels_are_delayed(gpu: FakeDriver, kernel: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import warplens.cuda as wlcu
 from tests.support.known_delays import KNOWN, SOURCE
+from tests.support.simulated_driver import in_place
 from tests.support.timed_driver import TimedDriver
-from warplens.driver import libcuda
 from warplens.frontends.cuda import module as module_file
 from warplens.ptx.tree import parse
 
@@ -22,9 +22,7 @@ SLOTS = 256
 
 def timed_driver(monkeypatch: pytest.MonkeyPatch, noise: Callable[[], float] = lambda: 0.0) -> TimedDriver:
     """The driver in place of the real one; plain kernels are PTX too."""
-    gpu = TimedDriver(noise)
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: gpu)
+    gpu = in_place(monkeypatch, TimedDriver(noise))
 
     def compile_plain(*arguments: Any) -> bytes:
         return module_file.compile_ptx(*arguments).encode()

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
+import warplens.cuda
 from tests.support.contexts import Contexts
 from warplens import simulate
+from warplens.driver import libcuda
+from warplens.frontends.cuda import module
 from warplens.record.capture import Device
+
+Driver = TypeVar("Driver")
+
+
+def in_place(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> Driver:
+    """Let profiles and the modules of `warplens.cuda` find this driver."""
+    for place in (module, warplens.cuda, libcuda):
+        monkeypatch.setattr(place, "driver", lambda: driver)
+    return driver
 
 
 class SimulatedDriver(Contexts):

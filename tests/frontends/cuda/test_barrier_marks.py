@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,11 +10,9 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.cuda_compilers import ON, needs_nvrtc
-from tests.support.simulated_driver import SimulatedDriver
+from tests.support.simulated_driver import SimulatedDriver, in_place
 from warplens import simulate
 from warplens.decode import decode
-from warplens.driver import libcuda
-from warplens.frontends.cuda import module as module_file
 from warplens.frontends.cuda.nvrtc import compile_ptx
 from warplens.record.capture import Capture, Device, Launch
 from warplens.record.launch_buffer import BUFFER_BYTES, plan
@@ -66,11 +64,8 @@ STEPS = 6
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDriver]:
-    fake = SimulatedDriver()
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: fake)
-    return fake
+def gpu(monkeypatch: pytest.MonkeyPatch) -> SimulatedDriver:
+    return in_place(monkeypatch, SimulatedDriver())
 
 
 def woven(gpu: SimulatedDriver) -> Trace:

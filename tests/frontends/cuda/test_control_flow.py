@@ -11,11 +11,9 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.cuda_compilers import OFF, ON, needs_nvrtc
-from tests.support.simulated_driver import SimulatedDriver
+from tests.support.simulated_driver import SimulatedDriver, in_place
 from warplens import simulate
 from warplens.decode import decode
-from warplens.driver import libcuda
-from warplens.frontends.cuda import module as module_file
 from warplens.frontends.cuda.nvrtc import compile_ptx
 from warplens.frontends.cuda.woven_build import names_in
 from warplens.record.capture import Capture, Launch
@@ -101,9 +99,7 @@ def test_direct_and_woven_marks_agree_and_change_no_result(
     assert direct is not None
     assert computed == plain
     assert len({row[2] for row in _spans(direct)}) == 17, "every mark but those of the upper half, which has no lane 0"
-    gpu = SimulatedDriver()
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: gpu)
+    gpu = in_place(monkeypatch, SimulatedDriver())
     out = gpu.allocate(4 * 4 * THREADS)
     module = wlcu.compile(SOURCE, arch="sm_90")
     assert module.ptx is not None

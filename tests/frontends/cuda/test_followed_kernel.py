@@ -9,10 +9,8 @@ import pytest
 
 import warplens.cuda as wlcu
 from tests.support.cuda_compilers import needs_nvrtc
-from tests.support.simulated_driver import SimulatedDriver
+from tests.support.simulated_driver import SimulatedDriver, in_place
 from warplens.decode import decode
-from warplens.driver import libcuda
-from warplens.frontends.cuda import module as module_file
 from warplens.launch.followed_launch import FollowedLaunch
 from warplens.launch.woven import WovenLaunch
 from warplens.profiling.profile import Profile
@@ -63,9 +61,7 @@ def rows(trace: Trace) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("full", ["stop", "ring"])
 def test_what_is_copied_from_a_woven_kernel_is_what_comes_home(monkeypatch: pytest.MonkeyPatch, full: str) -> None:
-    fake = SlowDriver()
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: fake)
+    fake = in_place(monkeypatch, SlowDriver())
     module = wlcu.compile(SOURCE, arch="sm_90", name="k.cu")
     out = fake.allocate(4 * 2 * 64)
     with Profile(watch=600, full=full, records_per_warp=64 if full == "ring" else 512) as profile:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.cuda_compilers import needs_nvrtc
-from tests.support.simulated_driver import SimulatedDriver
+from tests.support.simulated_driver import SimulatedDriver, in_place
 from warplens.calibrate.cuda_marks import measure_woven
-from warplens.driver import libcuda
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cuda import measured_cost
 from warplens.frontends.cuda import module as module_file
@@ -55,11 +53,8 @@ CALLED = SOURCE.replace("HELPED", "[&] { wl::Link link; return helper(v, link); 
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDriver]:
-    fake = SimulatedDriver()
-    for place in (module_file, wlcu, libcuda):
-        monkeypatch.setattr(place, "driver", lambda: fake)
-    return fake
+def gpu(monkeypatch: pytest.MonkeyPatch) -> SimulatedDriver:
+    return in_place(monkeypatch, SimulatedDriver())
 
 
 def profiled(gpu: SimulatedDriver, source: str, block: int = 64, **options: Any) -> tuple[Any, list[int]]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 # The DSL reads the architecture that this sets when it is imported.
+from tests.support.attached import attached
 from tests.support.cute_gpu import compile_cute
 
 # isort: split
@@ -28,7 +29,6 @@ from tests.support.cute_runtime import Runtime
 from warplens.analyse.kernel_list import list_kernels
 from warplens.driver.call_hooks import hook_library
 from warplens.errors import WarplensError
-from warplens.frontends import registry
 from warplens.frontends.cute import automatic as intercepted
 from warplens.frontends.cute import host_code
 from warplens.frontends.cute.ptx_keeper import PtxKeeper
@@ -36,7 +36,6 @@ from warplens.frontends.intercept.interceptor import Interceptor
 from warplens.launch import native_launches
 from warplens.launch.timing import TIMED_LAUNCHES
 from warplens.profiling.profile import Profile
-from warplens.session import stack
 from warplens.trace.schema import LIFE
 
 COUNT = 200
@@ -44,11 +43,8 @@ COUNT = 200
 
 @pytest.fixture(autouse=True)
 def _attached() -> Iterator[None]:
-    before = list(stack.front_ends), set(registry.attached)
-    registry.attach("cutlass.cutlass_dsl")
-    yield
-    stack.front_ends[:] = before[0]
-    registry.attached.intersection_update(before[1])
+    with attached("cutlass.cutlass_dsl"):
+        yield
 
 
 @pytest.fixture(name="cuda")

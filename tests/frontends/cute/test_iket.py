@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-# The DSL reads the architecture that this sets when it is imported.
 from tests.support import cute_gpu  # noqa: F401
+
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support.attached import attached
 
 # isort: split
 from cutlass import cute
@@ -29,8 +31,6 @@ from tests.support.cute_runtime import Runtime
 from tests.support.golden_ptx import ptxas
 from tests.support.iket_program import DROP_IN, REAL, STEPS, N, check_trace, expected, load
 from warplens.errors import WarplensError
-from warplens.frontends import registry
-from warplens.session import stack
 from warplens.weave.iket_marks import with_iket_marks
 from warplens.weave.weaver import weave
 
@@ -38,10 +38,8 @@ from warplens.weave.weaver import weave
 @pytest.fixture(autouse=True)
 def _front_ends() -> Iterator[None]:
     """What the profiles of a test attach is detached after it."""
-    before = list(stack.front_ends), set(registry.attached)
-    yield
-    stack.front_ends[:] = before[0]
-    registry.attached.intersection_update(before[1])
+    with attached():
+        yield
 
 
 @pytest.fixture(name="cuda")

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-# The DSL reads the architecture that this sets when it is imported.
 from tests.support import cute_gpu  # noqa: F401
+
+# The DSL reads the architecture that this sets when it is imported.
+from tests.support.attached import attached
 
 # isort: split
 from cutlass import cute
@@ -24,9 +26,7 @@ from tests.support.cute_runtime import Runtime
 from tests.support.iket_program import DROP_IN, REAL, N, load
 from tests.support.paths import SUPPORT
 from warplens.errors import WarplensError
-from warplens.frontends import registry
 from warplens.frontends.cute.ptx_keeper import keep_marked_ptx
-from warplens.session import stack
 
 STEPS = 3
 Rows = list[tuple[Any, ...]]
@@ -35,12 +35,9 @@ Rows = list[tuple[Any, ...]]
 @pytest.fixture(autouse=True)
 def _front_ends() -> Iterator[None]:
     """What a test attaches and keeps is gone after it."""
-    before = list(stack.front_ends), set(registry.attached)
-    registry.attach("cutlass.cutlass_dsl")
-    yield
-    keep_marked_ptx()()
-    stack.front_ends[:] = before[0]
-    registry.attached.intersection_update(before[1])
+    with attached("cutlass.cutlass_dsl"):
+        yield
+        keep_marked_ptx()()
 
 
 def needs_iket() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 # The DSL reads the architecture that this sets when it is imported.
+from tests.support.attached import attached
 from tests.support.cute_gpu import compile_cute
 
 # isort: split
@@ -27,9 +28,7 @@ from tests.support.cute_inert_kernels import STEPS, THREADS, N, runner
 from tests.support.cute_runtime import Runtime
 from tests.support.paths import SUPPORT
 from warplens.errors import UsageError
-from warplens.frontends import registry
 from warplens.frontends.cute.ptx_keeper import PtxKeeper, keep_marked_ptx
-from warplens.session import stack
 from warplens.weave.weaver import weave
 
 BLOCKS = 4
@@ -38,13 +37,10 @@ BLOCKS = 4
 @pytest.fixture(autouse=True)
 def _front_ends() -> Iterator[None]:
     """What importing `warplens.cute` attaches and keeps, for each test anew."""
-    before = list(stack.front_ends), set(registry.attached)
-    registry.attach("cutlass.cutlass_dsl")
-    keep_marked_ptx()
-    yield
-    keep_marked_ptx()()
-    stack.front_ends[:] = before[0]
-    registry.attached.intersection_update(before[1])
+    with attached("cutlass.cutlass_dsl"):
+        keep_marked_ptx()
+        yield
+        keep_marked_ptx()()
 
 
 @pytest.fixture(name="cuda")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import warplens as wl
+from tests.support.attached import attached
 from tests.support.contexts import StreamGraph
 from tests.support.fake_driver import FakeDriver, fake_cupy, fake_driver, modules
 from tests.support.replays import places, spans_by_launch
 from tests.support.vector_add_launch import BLOCK, GRID, PTX, Data
-from warplens.frontends import cupy, registry
+from warplens.frontends import cupy
 from warplens.frontends.graphs import cuda_bindings_graphs, cuda_core_graphs
-from warplens.session import stack
 from warplens.trace.schema import LIFE
 
 STREAM = 7
@@ -59,18 +59,15 @@ class CupyGraphs:
 @pytest.fixture
 def library(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """CuPy: `kernel` makes a RawKernel, `Stream` captures."""
-    before = list(stack.front_ends), set(registry.attached)
     made = CupyGraphs(gpu)
     parts = fake_cupy(gpu, PTX)
     parts |= {"cupy__cuda__graph": {"Graph": made.Graph}, "cupy__cuda__stream": {"_BaseStream": made.Stream}}
     with modules(monkeypatch, **parts) as found:
         cupy._classes.cache_clear()
         cupy._compile.cache_clear()
-        registry.attach("cupy")
-        yield SimpleNamespace(kernel=found["cupy"].RawKernel, Stream=made.Stream)
+        with attached("cupy"):
+            yield SimpleNamespace(kernel=found["cupy"].RawKernel, Stream=made.Stream)
     cupy._classes.cache_clear()
-    stack.front_ends[:] = before[0]
-    registry.attached.intersection_update(before[1])
 
 
 def test_replays_of_a_cupy_graph(gpu: FakeDriver, library: Any) -> None:
