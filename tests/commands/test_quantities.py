@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from warplens.commands.shared.quantities import amount, byte_count, count, numbers, percentage, seconds
+from warplens.commands.shared.quantities import amount, byte_count, count, nanoseconds, numbers, percentage, seconds
 from warplens.errors import UsageError
 
 
@@ -23,6 +23,9 @@ from warplens.errors import UsageError
         (byte_count, "512MB", 512_000_000),
         (byte_count, "1.5 GiB", 3 << 29),
         (byte_count, "100", 100),
+        (nanoseconds, "5ms", 5e6),
+        (nanoseconds, "300us", 3e5),
+        (nanoseconds, ".3 µs", 300),
         (amount, "137e9", 137e9),
         (amount, "137G", 137e9),
         (amount, "2*4096*4,096", 2 * 4096 * 4096),
@@ -41,6 +44,7 @@ def test_quantities_are_parsed(parse: Callable[[str, str], Any], text: str, expe
         (numbers, ("", "a", "3-1", "-1", "1-2-3", "²", "9" * 5000)),
         (seconds, ("", "s", "0s", "-3s", "30x", "30s:kill", "1 2s", "9" * 400)),
         (byte_count, ("", "MB", "-1", "1XB", "2 GiB/s", "9" * 400)),
+        (nanoseconds, ("", "5", "0ms", "-5ms", "nans", "5m", "9" * 400 + "s")),
         (amount, ("", "x", "2**3", "5kb", "9" * 400)),
         (percentage, ("", "0", "-5%", "nan", "five")),
         (lambda text, option: count(text, option, "a number"), ("", "-1", "1.5", "²", "9" * 5000)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from warplens.commands.shared.console import (
     working,
 )
 from warplens.commands.shared.finding_options import check_roof, fact_options, known_facts, read_report
+from warplens.commands.shared.quantities import nanoseconds
 from warplens.commands.shared.roofline_options import read_ceilings
 from warplens.errors import ThresholdCrossed, UsageError, WarplensError
 from warplens.files import check_writable, safe_name
@@ -61,7 +61,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
     check_roof(given["roof"])
     if not arguments:
         raise UsageError("give a trace, or a .py file that contains an @wl.benchmark")
-    expected = _time(given["expected"])
+    expected = None if given["expected"] is None else nanoseconds(given["expected"], "--expected")
     benchmarks = [token for token in arguments if token.lower().endswith(".py") and not token.startswith("-")]
     if benchmarks:
         own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
@@ -138,23 +138,6 @@ def _target(folder: str | None, name: str, force: bool) -> Path | None:
         return None
     Path(folder).mkdir(parents=True, exist_ok=True)
     return check_writable(Path(folder) / f"{safe_name(name)}.warplens", force=force)
-
-
-def _time(text: str | None) -> float | None:
-    """Parse a time such as `5ms` into ns."""
-    if text is None:
-        return None
-    units = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-    for unit in sorted(units, key=len, reverse=True):
-        if text.endswith(unit):
-            try:
-                value = float(text.removesuffix(unit)) * units[unit]
-            except ValueError:
-                break
-            if 0 < value < math.inf:
-                return value
-            break
-    raise UsageError(f"--expected {text!r}: expected a time such as 5ms, 300us or 0.1s")
 
 
 def _print(console: Console, label: str, one: Diagnosis) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 
 from warplens.errors import UsageError
 
-_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
+_NUMBER = re.compile(r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*([a-zµ]*)")
 _PERCENTAGE = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 _MOST_DIGITS = 18
 _BINARY = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, **_BINARY}
 _SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+_NANOSECONDS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _AMOUNTS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, **_BINARY}
 
 
@@ -30,6 +31,14 @@ def seconds(text: str, option: str) -> float:
     time = _scaled(text, _SECONDS)
     if not time or math.isinf(time):
         raise UsageError(f"{option} {text}: expected a time above 0, such as 30s, 500ms, 2m or a number of seconds")
+    return time
+
+
+def nanoseconds(text: str, option: str) -> float:
+    """Parse the time of a kernel, which needs a unit: 5ms, 300us, 0.1s."""
+    time = _scaled(text, _NANOSECONDS)
+    if not time or math.isinf(time):
+        raise UsageError(f"{option} {text!r}: expected a time such as 5ms, 300us or 0.1s")
     return time
 
 
