@@ -137,13 +137,9 @@ class Divergence:
     @functools.cached_property
     def _next_barriers(self) -> list[int]:
         """For each block, its nearest postdominator that starts with a barrier; -1 if there is none."""
-        tree = self.flow.postdominators
-        found = [-1] * len(self._blocks)
-        for number in tree.order:
-            above = tree.parent[number]
-            if above >= 0:
-                found[number] = above if _starts_with_barrier(self._blocks[above]) else found[above]
-        return found
+        return self.flow.postdominators.nearest(
+            {at for at, one in enumerate(self._blocks) if _starts_with_barrier(one)}
+        )
 
     def _writes_observed(self, instruction: Instruction, reads: set[str]) -> bool:
         """Whether the result may depend on concurrent writes of other threads."""

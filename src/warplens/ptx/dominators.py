@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 Graph = Sequence[Sequence[int]]
 """The successors of each node, by number."""
@@ -21,6 +21,15 @@ class DominatorTree:
     def strictly_dominates(self, above: int, below: int) -> bool:
         """Whether every path from the root to `below`, another node, leads through `above`."""
         return above != below and self._first[above] <= self._first[below] <= self._last[above]
+
+    def nearest(self, wanted: Container[int]) -> list[int]:
+        """For each node, the nearest of the `wanted` ones that dominate it strictly; -1 if there is none."""
+        found = [-1] * len(self.parent)
+        for node in self.order:
+            above = self.parent[node]
+            if above >= 0:
+                found[node] = above if above in wanted else found[above]
+        return found
 
 
 def predecessors(successors: Graph) -> list[list[int]]:

@@ -17,7 +17,7 @@ from warplens.ptx.edits import NodePosition
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Raw
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
-from warplens.record.layout import HEADER_BYTES, Kind, TrackState
+from warplens.record.layout import HEADER_BYTES, Kind
 from warplens.weave.code_between import code_between
 from warplens.weave.early_constants import build_constants
 from warplens.weave.function_weaver import insert_before_exit, insert_opening, insert_warp_barrier
@@ -28,7 +28,7 @@ from warplens.weave.record_ring import CLOCK, RecordRing
 from warplens.weave.region_paths import RegionPath, are_nested, open_at, region_paths
 from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
 from warplens.weave.stores.spread import RECONVERGE
-from warplens.weave.track_ptx import AWAITED, FIELD, ZERO, Track, text_of
+from warplens.weave.track_ptx import AWAITED, ZERO, Track, exit_fields, text_of
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, SymbolBuffer, Weaving
 from warplens.weave.work_names import WORK, free_name
 from warplens.weave.woven_ptx import Woven
@@ -94,9 +94,8 @@ class _AggregateTrack(Track):
         return text_of([
             self.exit_clock(),
             *rows,
-            f"add.u32 %wl_s, {_ARRIVED}, {slots}; mov.b32 %wl_t, {int(TrackState.EXITED)};",
-            f"@%wl_p st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
-            f"@%wl_p st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
+            f"add.u32 %wl_s, {_ARRIVED}, {slots};",
+            *exit_fields("%wl_p"),
         ])  # fmt: skip
 
 

@@ -16,13 +16,13 @@ from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.edits import NodePosition
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, parse
-from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, TrackState, word0
+from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, word0
 from warplens.weave.code_between import code_between, number_regions
 from warplens.weave.function_weaver import insert_before_exit, insert_opening
 from warplens.weave.mark_sites import MarkSite, Outline, kernels_with_marks, number_marks
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.region_code import region_code
-from warplens.weave.track_ptx import AWAITED, FIELD, Track, text_of
+from warplens.weave.track_ptx import AWAITED, FIELD, Track, exit_fields, text_of
 from warplens.weave.weaving import (
     MIN_SHIFT,
     SHIFT_MASK,
@@ -136,9 +136,8 @@ class _FixedTrack(Track):
         return text_of([
             self.exit_clock(),
             *self.find("%wl_ec"),
-            f"mov.b32 %wl_s, {slots}; mov.b32 %wl_t, {int(TrackState.EXITED)};",
-            f"@%wl_p st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
-            f"@%wl_p st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
+            f"mov.b32 %wl_s, {slots};",
+            *exit_fields("%wl_p"),
         ])  # fmt: skip
 
 

@@ -217,7 +217,7 @@ class Track:
     def epilogue(self, pending: str) -> str:
         """Store the deferred records, if any, and then the exit fields of the header."""
         lines = [self.step(0), self.store(slots_of(pending), pending)] if pending else []
-        return "\n".join([*lines, text_of([*self._exit_header(), *self._exit_fields()])])
+        return "\n".join([*lines, text_of([*self._exit_header(), *exit_fields("%wl_q")])])
 
     def _exit_header(self) -> list[str]:
         """%wl_a: the header's address; %wl_s: the number of slots written."""
@@ -228,13 +228,6 @@ class Track:
             "mov.b32 %wl_t, -1; shl.b32 %wl_t, %wl_t, %wl_s; and.b32 %wl_t, %wl_lim, %wl_t;",
             "mov.b64 %wl_a, {%wl_t, %wl_hi};",
             f"sub.u32 %wl_s, %wl_lo, %wl_t; sub.u32 %wl_s, %wl_s, {HEADER_BYTES}; shr.u32 %wl_s, %wl_s, 3;",
-        ]
-
-    def _exit_fields(self) -> list[str]:
-        return [
-            f"mov.b32 %wl_t, {int(TrackState.EXITED)};",
-            f"@%wl_q st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
-            f"@%wl_q st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
         ]
 
 
@@ -280,6 +273,15 @@ class RingTrack(Track):
             "setp.ne.u32 %wl_q, %wl_lim, 0; add.u32 %wl_t, %wl_mask, 8; sub.u32 %wl_t, %wl_lim, %wl_t;",
             "mov.b64 %wl_a, {%wl_t, %wl_hi}; shr.u32 %wl_s, %wl_lo, 3;",
         ]
+
+
+def exit_fields(leader: str) -> list[str]:
+    """Store the number of slots in %wl_s and the exit clock into the header at %wl_a."""
+    return [
+        f"mov.b32 %wl_t, {int(TrackState.EXITED)};",
+        f"@{leader} st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
+        f"@{leader} st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
+    ]
 
 
 def vector_of(value: str) -> str:

@@ -18,7 +18,8 @@ def chain_blocks(blocks: list[MarkBlock], flow: ControlFlow, max_slots: int) -> 
         return [blocks]
     places = [[flow.block_of(block.sites[end].position.node) for end in (0, -1)] for block in blocks]
     starts = {first: number for number, (first, _) in reversed(list(enumerate(places))) if first is not None}
-    next_marked = _nearest_marked_postdominators(flow, starts)
+    # For each basic block, the first one with marks through which every path to the end leads.
+    next_marked = flow.postdominators.nearest(starts)
     following: dict[int, int] = {}
     for number, (_, last) in enumerate(places):
         if number + 1 < len(blocks) and places[number + 1][0] == last:
@@ -28,17 +29,6 @@ def chain_blocks(blocks: list[MarkBlock], flow: ControlFlow, max_slots: int) -> 
     followers = set(following.values())
     heads = [number for number in range(len(blocks)) if number not in followers]
     return [chain for head in heads for chain in _chains_from(head, following, blocks, max_slots)]
-
-
-def _nearest_marked_postdominators(flow: ControlFlow, starts: Container[int]) -> list[int]:
-    """For each basic block, the first one with marks through which every path to the end leads; -1 if there is none."""
-    tree = flow.postdominators
-    found = [-1] * len(flow.blocks)
-    for number in tree.order:  # a block's parent in the tree comes before it
-        above = tree.parent[number]
-        if above >= 0:
-            found[number] = above if above in starts else found[above]
-    return found
 
 
 def _alternate(one: int, other: int, starts: Container[int], flow: ControlFlow) -> bool:
