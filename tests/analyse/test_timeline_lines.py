@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.builders import Span, make_trace
+from tests.support.processor_time import least_processor_time
 from warplens.analyse.timeline import innermost, lanes
 from warplens.trace.model import Trace
 
@@ -50,17 +49,9 @@ def test_the_span_that_began_last_is_the_innermost(steps: list[tuple[int, int]])
         assert found.row[at].tolist() == live[-1:].tolist()
 
 
-def seconds(work: Callable[[Trace], Any], trace: Trace) -> float:
-    tries = []
-    for _ in range(3):
-        began = time.process_time()
-        work(trace)
-        tries.append(time.process_time() - began)
-    return min(tries)
-
-
 def test_spans_left_open_take_time_in_proportion_to_their_number() -> None:
     """Eight times as many may take 20 times as long on a busy machine; a search of all lines takes 64 times."""
     small, large = (overlapping([(1, 10**6)] * count) for count in (500, 4000))
     for work in (lanes, innermost):
-        assert seconds(work, large) < 20 * max(seconds(work, small), 1e-3)
+        brief, long = (least_processor_time(partial(work, one), 3) for one in (small, large))
+        assert long < 20 * max(brief, 1e-3)

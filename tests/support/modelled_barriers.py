@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.support.modelled_gpu import Arrive, Barrier, Device, Get, Modelled, Move, Program, Put, Shared, Work
-from tests.support.modelled_kernels import Planted, loading
+from tests.support.modelled_gpu import Arrive, Barrier, Device, Modelled, Move, Program, Shared, Work
+from tests.support.modelled_kernels import Planted, loading, ring
 
 NEEDED = {"instructions": 1, "barriers": 1, "needed_barriers": 1}
 
@@ -110,25 +110,7 @@ def wave_of_shared_sms(rng: random.Random, device: Device) -> Planted:
 def busy_ring(rng: random.Random, device: Device) -> Planted:
     """A ring with enough stages whose copies keep the memory busy: both sides wait, and more stages change nothing."""
     tile, count, stages = rng.choice([16_384, 32_768]), rng.randint(30, 50), rng.randint(3, 6)
-    consume = rng.randint(100, 300)
-
-    def program(block: int, warp: int) -> Program:
-        for _ in range(count):
-            if warp == 1:
-                yield "wait empty", Get("free")
-                yield "copy", Work(20, 1)
-                yield "copy", Put("full", tile)
-            else:
-                yield "wait full", Get("full")
-                yield "math", Work(consume, 1)
-                yield "math", Put("free")
-
-    code = {
-        **{"wait empty": {"instructions": 5, "waits": 1}, "wait full": {"instructions": 5, "waits": 1}},
-        "copy": {"instructions": 20.0, "copies": 1, "moved_bytes": tile},
-        "math": {"instructions": float(consume), "shared": 8, "ways": 1},
-    }
-    return Planted("", Modelled(program, device.sms, 2, 1, code, stages=stages))
+    return Planted("", ring(device, stages, tile, 20, rng.randint(100, 300), count))
 
 
 def equal_work_at_a_needed_barrier(rng: random.Random, device: Device) -> Planted:

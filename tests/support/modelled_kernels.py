@@ -249,7 +249,9 @@ def low_occupancy(rng: random.Random, device: Device) -> Planted:
     return Planted("low occupancy", few, many, also=("too little in flight",))
 
 
-def _ring(device: Device, stages: int, tile: int, produce: float, consume: float, count: int) -> Modelled:
+def ring(device: Device, stages: int, tile: int, produce: float, consume: float, count: int) -> Modelled:
+    """One warp copies tiles into a ring of stages, and another one uses them."""
+
     def program(block: int, warp: int) -> Program:
         for _ in range(count):
             if warp == 1:
@@ -272,20 +274,20 @@ def _ring(device: Device, stages: int, tile: int, produce: float, consume: float
 def slow_producer(rng: random.Random, device: Device) -> Planted:
     produce, count = rng.randint(1200, 2400), rng.randint(24, 40)
     consume = rng.randint(200, 500)
-    broken, repaired = (_ring(device, 4, 2048, each, consume, count) for each in (produce, produce / 8))
+    broken, repaired = (ring(device, 4, 2048, each, consume, count) for each in (produce, produce / 8))
     return Planted("slow producer", broken, repaired, remains=("slow consumer", "too little in flight"))
 
 
 def slow_consumer(rng: random.Random, device: Device) -> Planted:
     consume, count = rng.randint(1500, 3000), rng.randint(24, 40)
-    return Planted("slow consumer", _ring(device, 4, 2048, 40, consume, count),
-                   _ring(device, 4, 2048, 40, consume / 4, count), remains=("slow consumer",))  # fmt: skip
+    return Planted("slow consumer", ring(device, 4, 2048, 40, consume, count),
+                   ring(device, 4, 2048, 40, consume / 4, count), remains=("slow consumer",))  # fmt: skip
 
 
 def shallow_ring(rng: random.Random, device: Device) -> Planted:
     consume, count = rng.randint(150, 500), rng.randint(24, 40)
-    return Planted("too little in flight", _ring(device, 1, 1024, 40, consume, count),
-                   _ring(device, 8, 1024, 40, consume, count), remains=("slow consumer",))  # fmt: skip
+    return Planted("too little in flight", ring(device, 1, 1024, 40, consume, count),
+                   ring(device, 8, 1024, 40, consume, count), remains=("slow consumer",))  # fmt: skip
 
 
 def launch_ramp(rng: random.Random, device: Device) -> Planted:

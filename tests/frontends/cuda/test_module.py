@@ -13,7 +13,7 @@ import pytest
 import warplens as wl
 import warplens.cuda as wlcu
 from tests.support.contexts import Contexts
-from warplens.driver import libcuda
+from tests.support.simulated_driver import in_place
 from warplens.driver.kernel_arguments import dim3, pack, stream_handle
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.cuda import measured_cost
@@ -134,10 +134,7 @@ def records(
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
-    fake = FakeDriver()
-    monkeypatch.setattr(module_file, "driver", lambda: fake)
-    monkeypatch.setattr(wlcu, "driver", lambda: fake)
-    monkeypatch.setattr(libcuda, "driver", lambda: fake)
+    fake = in_place(monkeypatch, FakeDriver())
     yield fake
     assert not fake.memory, "every buffer is freed"
 
