@@ -61,6 +61,8 @@ MACHINE_CODE = "machine_code"
 """Key in a launch's `extra`: the short name of its machine code, by which the trace's `verification` has it."""
 OVERHEAD_BUDGET = "overhead_budget"
 """Key in a launch's `extra`: the slowdown that was allowed, what was left out for it, and what each weaving cost."""
+COUNTER_BITS = "clock_bits"
+"""Key in a launch's `extra`: the bits of the clock that the GPU counts cycles in, where those are fewer than 64."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
 LARGEST_NUMBER = 1e100

@@ -12,6 +12,7 @@ from triton.language import core
 
 from warplens.errors import UsageError
 from warplens.frontends.triton import interpret
+from warplens.frontends.triton.amd_marks import always_taken, amd_marks_wanted
 from warplens.record.barrier_words import MAX_BARRIER
 from warplens.record.layout import MAX_TAG
 from warplens.weave.mark_comments import ANCHOR, mark_text
@@ -161,22 +162,34 @@ def _barrier(operation: str, name: Any, barrier: Any, parity: Any, semantic: Any
     elif parity is not None:
         arguments.append(_scalar(text, parity, semantic)[0].to(tl.int32, _semantic=semantic))
         words[2] = f"${len(arguments)}"
-    _emit(mark_text("S", text, *words, "-", "-"), arguments, ",r" * len(arguments), semantic)
+    if _backend(semantic) == "cuda":  # what a warp does with a barrier is recorded on NVIDIA's GPUs only
+        _emit(mark_text("S", text, *words, "-", "-"), arguments, ",r" * len(arguments), semantic)
 
 
 def _emit(text: str, arguments: list[Any], constraints: str, semantic: Any) -> None:
-    if semantic.builder.options.backend_name != "cuda":
-        return  # only PTX has marks; a kernel for another GPU is compiled as if it had none
-    # Triton wants a result, so the comment rides on a dead `mov`; the clobber keeps it in order with memory accesses.
+    if _backend(semantic) == "cuda":
+        # Triton wants a result, so the comment rides on a dead `mov`.
+        _comment(f"mov.u32 $0, 0; // {text}", f"=r{constraints}", arguments, semantic)
+    elif amd_marks_wanted():
+        with always_taken(semantic):
+            _comment(f"; {text}", "=s" + ",v" * len(arguments), arguments, semantic)
+    # Any other kernel is compiled as if it had no marks.
+
+
+def _comment(text: str, constraints: str, arguments: list[Any], semantic: Any) -> None:
     core.inline_asm_elementwise(
-        f"mov.u32 $0, 0; // {text}",
-        f"=r{constraints},~{{memory}}",
+        text,
+        f"{constraints},~{{memory}}",  # the clobber keeps it in order with memory accesses
         arguments,
         dtype=tl.int32,
         is_pure=False,
         pack=1,
         _semantic=semantic,
     )
+
+
+def _backend(semantic: Any) -> str:
+    return str(semantic.builder.options.backend_name)
 
 
 def _name(name: Any) -> str:

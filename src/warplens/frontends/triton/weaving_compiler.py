@@ -49,7 +49,7 @@ class Recipe:
     @functools.cached_property
     def key(self) -> str:
         """A cache key that differs whenever the woven text could."""
-        parts = (LAYOUT_VERSION, _weaver_digest(), self, _override_digest(self.override))
+        parts = (LAYOUT_VERSION, weaver_digest(), self, _override_digest(self.override))
         return "warplens-" + hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
     @property
@@ -150,7 +150,7 @@ def _frozen(value: Any) -> Any:
 
 
 @functools.cache
-def _weaver_digest() -> str:
+def weaver_digest() -> str:
     """Hash the source of everything that shapes a woven kernel: a changed weaver must not get kernels of an older one
     from the cache."""
     here = Path(__file__).parent
