@@ -20,8 +20,8 @@ _SENTENCES = {
     "torn_payloads": "{} lost their payload",
     "unknown_regions": "{} refer to a region that the capture does not list",
     "clock_backward": "{} went slightly backward",
-    "damaged_records": "{} had a clock outside the lifetime of the warp or impossible numbers and are not shown",
-    "clock_ambiguous": "{} may contain a gap longer than the 32-bit clock; add anchors",
+    "damaged_records": "{} had a clock outside the lifetime of the warp or undecided, or impossible numbers: not shown",
+    "clock_ambiguous": "{} may contain a gap longer than the clock can count; add anchors",
 }
 _NOUNS = {
     "tracks_invalid": "track",

@@ -24,7 +24,7 @@ from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
 from warplens.decode.track_windows import TrackWindows, plausible_pace
 from warplens.errors import CaptureError
-from warplens.record.capture import BETWEEN, CODE, FULL, Capture, Device, Launch
+from warplens.record.capture import BETWEEN, CODE, COUNTER_BITS, FULL, RATE_ERROR, Capture, Device, Launch
 from warplens.record.launch_extra import wrong_extra
 from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.barrier_rows import NO_RECORD
@@ -58,7 +58,7 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
     places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
     source = _TrackAnchors(windows, plan, rows, tracks.launch)
-    lines = fit_launches(source, tracks.devices, np.array([device.clock_mhz for device in ran_on]))
+    lines = fit_launches(source, tracks.devices, np.array(_fastest_mhz(launches, ran_on)))
     at = lines.find_tracks(tracks.launch, windows.sm)
     zero = _first_record(tracks, rows, lines, at, decoder)
     knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
@@ -70,9 +70,9 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     edges = (decoder.times(lines, at, clock) for clock in (windows.start_clock, windows.exit_clock))
     times = launch_times(windows, *edges)
     meta = Meta(
-        launches=_launch_infos(capture, ran_on, times, zero, part.covered),
+        launches=_launch_infos(replace(capture, launches=_told(capture, launches)), ran_on, times, zero, part.covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
-        clock=_clock_summary(lines, _gaps(source, times, lines)),
+        clock=_clock_summary(lines, _gaps(source, times, lines), _short_clock_error(launches)),
         losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
@@ -171,7 +171,27 @@ def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines
     return found
 
 
-def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps]) -> ClockFit:
+def _told(capture: Capture, launches: Sequence[Launch]) -> list[Launch]:
+    """The launches of a capture, with what decoding found out about short clocks."""
+    return [
+        made if RATE_ERROR in made.extra else launch for launch, made in zip(capture.launches, launches, strict=True)
+    ]
+
+
+def _fastest_mhz(launches: Sequence[Launch], ran_on: Sequence[Device]) -> list[float]:
+    """The maximum clock of each launch's device; 0 for GPUs that run faster than their driver says."""
+    return [
+        0.0 if COUNTER_BITS in launch.extra else device.clock_mhz
+        for launch, device in zip(launches, ran_on, strict=True)
+    ]
+
+
+def _short_clock_error(launches: Sequence[Launch]) -> float:
+    """The error of the rate of short clocks in MHz, which the fit does not see: its clocks start at that rate."""
+    return max((float(launch.extra.get(RATE_ERROR, 0.0)) for launch in launches), default=0.0)
+
+
+def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps], least_error: float) -> ClockFit:
     if not len(lines.unit):
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
@@ -190,7 +210,7 @@ def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps]) -> ClockFit:
         segments=len(lines.slope),
         step_ns=lines.step_ns,
         method=lines.method,
-        mhz_error=lines.mhz_error(),
+        mhz_error=max(lines.mhz_error(), least_error),
         gap_ns=max((gap.longest_ns for gap in gaps), default=0.0),
         gap_error_ns=max((gap.error_ns for gap in gaps), default=0.0),
         gap_error_p99_ns=max((gap.error_p99_ns for gap in gaps), default=0.0),

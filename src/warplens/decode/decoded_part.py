@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from warplens.decode.aggregate_tracks import ExpandedLaunch, expand
 from warplens.decode.barrier_edges import TrackPlaces, invalid_words, pair_events
+from warplens.decode.clock.short_counters import cut, widen
 from warplens.decode.coverage import region_coverage
-from warplens.decode.decoded_rows import Counter, DecodedRows, Detail, RegionTable, RowPlan
+from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail, RegionTable, RowPlan
 from warplens.decode.losses import empty_fixed_slots
 from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
@@ -90,8 +91,13 @@ def find_decoder(native: bool = True, threads: int | None = None) -> Decoder:
 def decode_part(sources: Sequence[Launch], device: Device, decoder: Decoder) -> DecodedPart:
     """Decode launches; `device` ran those that name none."""
     expanded = [expand(launch) for launch in sources]
-    launches = [one.launch if one else launch for one, launch in zip(expanded, sources, strict=True)]
+    widened = [widen(launch, launch.device or device) for launch in sources]
+    launches = [
+        (one or wide).launch if one or wide else launch  # type: ignore[union-attr]
+        for one, wide, launch in zip(expanded, widened, sources, strict=True)
+    ]
     windows = read_windows(launches, [(launch.device or device).clock_mhz for launch in launches])
+    windows, undecided, hidden = cut(windows, widened)
     plan = decoder.count(launches, windows)
     check_rows(int(plan.row_start[-1]))
     names, tables = region_tables(launches)
@@ -100,6 +106,10 @@ def decode_part(sources: Sequence[Launch], device: Device, decoder: Decoder) -> 
     rows.counters[Counter.EMPTY_SLOTS] -= empty_fixed_slots(launches, windows)
     rows.drop(invalid_words(rows))
     rows.counters[Counter.DAMAGED_RECORDS] += sum(one.damaged for one in expanded if one)
+    rows.counters[Counter.CLOCK_AMBIGUOUS] += len(undecided)
+    rows.counters[Counter.DAMAGED_RECORDS] += hidden + sum(one.unreadable for one in widened if one)
+    rows.counters[Counter.EMPTY_SLOTS] -= sum(one.emptied for one in widened if one)
+    details = [*undecided, *details][:MAX_DETAILS]
     rows, plan = rows.without_damaged(plan)
     plan, rows = add_work(launches, windows, plan, rows, names)
     covered = region_coverage(windows, plan, rows, decoder)

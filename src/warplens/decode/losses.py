@@ -12,6 +12,7 @@ from warplens.record.capture import Launch
 from warplens.record.layout import KIND_BITS, SLOT_BYTES, Kind
 from warplens.trace.schema import Losses
 from warplens.weave.fixed_slots import STORE as FIXED
+from warplens.wording import plural
 
 
 def collect_losses(windows: TrackWindows, rows: DecodedRows, details: Sequence[str]) -> Losses:
@@ -69,6 +70,9 @@ def _sentence(launch: Launch, windows: TrackWindows, detail: Detail) -> str:
     )
     if detail.what is Counter.MISMATCHED_ENDS:
         return f"{where}: end of {region} while {_name(launch, detail.innermost)} is innermost"
+    if detail.what is Counter.CLOCK_AMBIGUOUS:
+        hidden = plural(detail.innermost, "record")
+        return f"{where}: how often the short clock wrapped from here on is unknown; {hidden} not shown; add anchors"
     if detail.what is Counter.DAMAGED_RECORDS:
         return f"{where}: the clock is outside the warp's lifetime; the record is not shown"
     return f"{where}: end of {region} without a begin"

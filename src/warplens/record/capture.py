@@ -63,6 +63,9 @@ OVERHEAD_BUDGET = "overhead_budget"
 """Key in a launch's `extra`: the slowdown that was allowed, what was left out for it, and what each weaving cost."""
 COUNTER_BITS = "clock_bits"
 """Key in a launch's `extra`: the bits of the clock that the GPU counts cycles in, where those are fewer than 64."""
+BY_RATE, RATE_ERROR = "stretches_by_rate", "clock_error_mhz"
+"""Keys in the `extra` of a decoded launch with such a clock: how many stretches of its warps were only decided by the
+rate of others, and the error of the rate."""
 OWN_WORK = "[warplens]"
 """The name under which PyTorch's profiler shows the work of warplens itself."""
 LARGEST_NUMBER = 1e100
