@@ -151,6 +151,15 @@ def test_doctor_reports_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None
     assert {one.package for one in FRONT_ENDS} <= set(checks)
 
 
+def test_doctor_says_that_kernels_for_amd_are_only_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton.backends.amd.compiler", reason="this Triton has no back end for AMD's GPUs")
+    assert main(["doctor", "--json"]) == 0
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    told = checks["triton (AMD)"]
+    assert told["state"] == "ok"
+    assert told["woven"] == "compiled only: it has not run on hardware, and launches are not recorded"
+
+
 @pytest.mark.parametrize(
     ("package", "version", "broken", "woven", "remedy"),
     [

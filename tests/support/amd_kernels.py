@@ -110,14 +110,12 @@ class AmdKernel:
         return {"num_warps": self.waves}
 
 
+_FP16 = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
 _POINTERS = {"source": "*fp32", "out": "*fp32"}
 KERNELS = {
     "vector_add": AmdKernel(vector_add, {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}, {"BLOCK": 1024}),
-    "matmul": AmdKernel(
-        matmul,
-        {"a": "*fp16", "b": "*fp16", "c": "*fp32", "M": "i32", "N": "i32", "K": "i32"},
-        {"BM": 64, "BN": 64, "BK": 32},
-    ),
+    "matmul": AmdKernel(matmul, _FP16, {"BM": 64, "BN": 64, "BK": 32}),
+    "large_matmul": AmdKernel(matmul, _FP16, {"BM": 128, "BN": 128, "BK": 32}, waves=8),
     "softmax": AmdKernel(softmax, {**_POINTERS, "stride": "i32", "columns": "i32"}, {"BLOCK": 1024, "ROWS": 4}),
     "every_kind": AmdKernel(every_kind, {**_POINTERS, "n": "i32"}, {"BLOCK": 512}),
     "unmarked": AmdKernel(unmarked, {**_POINTERS, "n": "i32"}, {"BLOCK": 512}),

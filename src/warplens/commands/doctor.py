@@ -7,6 +7,8 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import click
 from rich.markup import escape
@@ -72,6 +74,7 @@ def command(as_json: bool) -> int:
         _gpu(),
         _cupti(),
         *map(_front_end, FRONT_ENDS),
+        _amd(),
         *(_part(name, installed_version(name), *known) for name, known in _EXTRAS.items()),
         *(_part(name, known_tool(name) or "", *known, absent="not on PATH") for name, known in _TOOLS.items()),
         _switch(),
@@ -183,6 +186,16 @@ def _front_end(one: FrontEnd) -> DoctorCheck:
     elif one.tool and not known_tool(one.tool):
         reason, remedy = f"no: {one.tool} was not found", "install the CUDA toolkit"
     return DoctorCheck(one.package, "missing" if reason else "ok", found, one.kernels, remedy, reason or "yes")
+
+
+def _amd() -> DoctorCheck:
+    """The line of Triton's back end for AMD's GPUs, whose files are looked for: importing Triton takes a second."""
+    spec, purpose = find_spec("triton"), "compiling marks in Triton kernels for AMD's GPUs"
+    folders = spec.submodule_search_locations if spec else None
+    if not any((Path(folder) / "backends" / "amd" / "compiler.py").exists() for folder in folders or ()):
+        return DoctorCheck("triton (AMD)", "missing", "not installed", purpose, "pip install 'triton>=3.6'")
+    reason = "compiled only: it has not run on hardware, and launches are not recorded"
+    return DoctorCheck("triton (AMD)", "ok", "back end installed", purpose, woven=reason)
 
 
 def _switch() -> DoctorCheck:

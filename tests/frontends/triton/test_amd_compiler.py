@@ -50,8 +50,11 @@ def record_words(llir: str) -> list[int]:
     return [int(word) & 0xFFFFFFFF for word in found]
 
 
+each_kernel = pytest.mark.parametrize("name", [name for name in KERNELS if name != "large_matmul"])
+
+
 @each_gpu
-@pytest.mark.parametrize("name", KERNELS)
+@each_kernel
 def test_a_woven_kernel_is_assembled_without_spills(name: str, arch: str) -> None:
     kernel = woven(name, arch)
     assert len(kernel.asm["hsaco"]) > 1000
@@ -60,10 +63,31 @@ def test_a_woven_kernel_is_assembled_without_spills(name: str, arch: str) -> Non
     assert (used["spills"], used["scalar_spills"], used["private_bytes"]) == (0, 0, 0)
     assert used["registers"] > 0
     assert kernel.metadata.profile_scratch_size > 0
+    assert kernel.metadata.warplens_remarks["notes"] == []
+
+
+def test_a_kernel_that_fences_make_spill_is_woven_without_them() -> None:
+    kernel = woven("large_matmul", "gfx1100")
+    used = code_resources(kernel.asm["amdgcn"])
+    assert (used["spills"], used["private_bytes"]) == (0, 0)
+    assert "sched_barrier" not in kernel.asm["amdgcn"]
+    reads = kernel.asm["llir"].count("= call i64 @llvm.readcyclecounter()")
+    assert kernel.asm["amdgcn"].count(CLOCKS["gfx1100"]) == reads
+    (note,) = kernel.metadata.warplens_remarks["notes"]
+    assert note.startswith("arithmetic may be moved across its marks: otherwise it spills ")
+
+
+def test_a_kernel_that_spills_without_marks_says_what_marks_add() -> None:
+    spilled = code_resources(plain("large_matmul", "gfx1250").asm["amdgcn"])["spills"]
+    kernel = woven("large_matmul", "gfx1250")
+    more = code_resources(kernel.asm["amdgcn"])["spills"] - spilled
+    assert spilled > 0
+    assert more > 0
+    assert kernel.metadata.warplens_remarks["notes"][0].endswith(f"it still spills {more} more")
 
 
 @each_gpu
-@pytest.mark.parametrize("name", KERNELS)
+@each_kernel
 def test_each_clock_read_stands_between_two_scheduling_barriers(name: str, arch: str) -> None:
     code = woven(name, arch).asm["amdgcn"]
     reads = woven(name, arch).asm["llir"].count("= call i64 @llvm.readcyclecounter()")

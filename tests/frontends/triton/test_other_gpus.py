@@ -56,4 +56,8 @@ def test_a_kernel_for_another_gpu_runs_as_it_is_and_the_user_is_told() -> None:
     LaunchHook(session, WeavingCompiler(Recipe(Weaving()))).watch(kernel)
     assert kernel._run is launcher
     assert seen == ["marked"]
-    assert notes == [("marked", "not recorded: it runs on gfx942, and warplens records only NVIDIA GPUs")]
+    text = (
+        "not recorded: it runs on gfx942, and warplens records launches on NVIDIA GPUs only; "
+        "marks for AMD's GPUs compile, but have not run on hardware"
+    )
+    assert notes == [("marked", text)]

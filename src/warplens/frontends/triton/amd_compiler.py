@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from warplens.errors import UsageError, WarplensError
 from warplens.frontends.triton.amd_marks import amd_marks, amd_marks_wanted
-from warplens.frontends.triton.metadata_keys import METADATA, RECIPE
+from warplens.frontends.triton.metadata_keys import METADATA, RECIPE, REMARKS
 from warplens.frontends.triton.weaving_compiler import weaver_digest
 from warplens.frontends.wrap import wrap
 from warplens.record.capture import COUNTER_BITS
@@ -23,6 +23,8 @@ from warplens.record.layout import LAYOUT_VERSION
 from warplens.weave.amd.gpu_traits import GpuTraits, gpu_traits
 from warplens.weave.amd.ir_weaver import check_weaving, weave_ir
 from warplens.weave.weaving import Weaving
+from warplens.weave.woven_ptx import Woven
+from warplens.wording import plural
 
 SCRATCH_BYTES = 128
 """What a woven kernel asks Triton for per block. It only must not be zero: the allocator sizes the buffer."""
@@ -57,8 +59,7 @@ def compile_for_amd(
     def add_stages(original: Any, backend: Any, stages: dict[str, Any], compiled: Any, *rest: Any) -> None:
         original(backend, stages, compiled, *rest)
         if amd_marks_wanted():
-            stages["llir"] = _WovenStage(stages["llir"], traits, how, compiled)
-            stages["amdgcn"] = _counted(stages["amdgcn"])
+            AmdCompilation(stages, traits, how, compiled)
 
     with _compiling:
         undo = wrap(HIPBackend, "add_stages", add_stages)
@@ -69,34 +70,54 @@ def compile_for_amd(
             undo()
 
 
-class _WovenStage:
-    """Triton's `llir` stage, followed by the weaver."""
+class AmdCompilation:
+    """Stands between the stages of one compilation."""
 
-    def __init__(self, plain: Any, traits: GpuTraits, how: Weaving, options: Any) -> None:
-        self._plain, self._traits, self._how, self._options = plain, traits, how, options
+    def __init__(self, stages: dict[str, Any], traits: GpuTraits, how: Weaving, options: Any) -> None:
+        if options.num_ctas != 1:
+            raise WarplensError(f"marks cannot be woven with num_ctas={options.num_ctas} for AMD's GPUs")
+        self._llir, self._amdgcn = stages["llir"], stages["amdgcn"]
+        self._traits, self._how, self._waves = traits, how, options.num_warps
+        self._built: Woven | None = None
+        self._code = ""
+        stages.update(llir=self.llir, amdgcn=self.amdgcn)
 
-    def __call__(self, module: Any, metadata: dict[str, Any]) -> str:
-        if self._options.num_ctas != 1:
-            raise WarplensError(f"marks cannot be woven with num_ctas={self._options.num_ctas} for AMD's GPUs")
-        text = str(self._plain(module, metadata))
+    def llir(self, module: Any, metadata: dict[str, Any]) -> str:
+        text = str(self._llir(module, metadata))
         if metadata.get("profile_scratch_size"):
             raise WarplensError("another tool already uses Triton's profile scratch; end it before compiling")
-        woven = weave_ir(text, self._traits, self._options.num_warps, self._how)
         metadata["profile_scratch_size"] = metadata["profile_scratch_align"] = SCRATCH_BYTES
+        woven, code, notes = self._without_spills(text, metadata)
+        self._built, self._code = woven, code
         bits = {COUNTER_BITS: self._traits.clock_bits} if self._traits.clock_bits < 64 else {}
-        metadata[METADATA] = {**woven.describe(), "select": asdict(self._how.select), **bits}
+        document = {**woven.describe(), "select": asdict(self._how.select), "resources": code_resources(code), **bits}
+        metadata.update({METADATA: document, REMARKS: {"notes": notes}})
         return woven.text
 
+    def amdgcn(self, source: str, metadata: dict[str, Any]) -> str:
+        if self._built is None or source != self._built.text:  # an override has replaced it
+            return self._assemble(source, metadata)
+        (metadata["name"],) = self._built.entries
+        return self._code
 
-def _counted(stage: Callable[..., str]) -> Callable[..., str]:
-    """The `amdgcn` stage, which also notes what the kernel takes."""
+    def _without_spills(self, text: str, metadata: dict[str, Any]) -> tuple[Woven, str, list[str]]:
+        """The woven kernel, its machine code and what to say of it: without fences if they make it spill."""
+        fenced = weave_ir(text, self._traits, self._waves, self._how)
+        code = self._assemble(fenced.text, dict(metadata))
+        spilled = code_resources(code)["spills"]
+        # The comments of the marks, which the plain kernel still has here, cost nothing.
+        if not spilled or spilled <= (least := code_resources(self._assemble(text, dict(metadata)))["spills"]):
+            return fenced, code, []
+        more = plural(spilled - least, "more register")
+        loose = weave_ir(text, self._traits, self._waves, self._how, fenced=False)
+        other = self._assemble(loose.text, dict(metadata))
+        if (left := code_resources(other)["spills"]) >= spilled:
+            return fenced, code, [f"with marks it spills {more}"]
+        note = f"arithmetic may be moved across its marks: otherwise it spills {more}"
+        return loose, other, [note + (f", and it still spills {left - least} more" if left > least else "")]
 
-    def amdgcn(module: Any, metadata: dict[str, Any]) -> str:
-        text = stage(module, metadata)
-        metadata[METADATA]["resources"] = code_resources(text)
-        return text
-
-    return amdgcn
+    def _assemble(self, source: str, metadata: dict[str, Any]) -> str:
+        return str(self._amdgcn(source, metadata))
 
 
 def code_resources(text: str) -> dict[str, int]:

@@ -232,8 +232,7 @@ class LaunchHook:
         if watched or getattr(kernel.metadata, METADATA, None):
             return
         if kernel.metadata.target.backend != "cuda":
-            arch = kernel.metadata.target.arch
-            self.session.note(name, f"not recorded: it runs on {arch}, and warplens records only NVIDIA GPUs")
+            self.session.note(name, _not_recorded(kernel.metadata.target))
             self.session.run.passed_by(name)
             return
         if not (self.session.counts_all or self.session.options.wants_kernel(name)):
@@ -344,6 +343,12 @@ class LaunchHook:
                 "or outside this process's profiles; compile it again inside wl.profile"
             )
         return Pointer(pointer) if pointer else None
+
+
+def _not_recorded(target: Any) -> str:
+    reason = f"not recorded: it runs on {target.arch}, and warplens records launches on NVIDIA GPUs only"
+    compiled = "; marks for AMD's GPUs compile, but have not run on hardware"
+    return reason + (compiled if target.backend == "hip" else "")
 
 
 def _follow_loads() -> None:

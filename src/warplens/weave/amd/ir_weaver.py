@@ -60,13 +60,16 @@ def check_weaving(how: Weaving) -> None:
             raise UsageError(f"{what} is not supported in kernels for AMD's GPUs: leave it out")
 
 
-def weave_ir(source: str, traits: GpuTraits, waves: int, how: Weaving | None = None) -> Woven:
-    """Weave the kernel of a module, `waves` waves per block. Without marks, only the life of each wave is recorded."""
+def weave_ir(source: str, traits: GpuTraits, waves: int, how: Weaving | None = None, *, fenced: bool = True) -> Woven:
+    """Weave the kernel of a module, `waves` waves per block. Without marks, only the life of each wave is recorded.
+
+    `fenced=False` leaves the barriers for the scheduler out. Arithmetic may then move across a mark.
+    """
     how = how or Weaving()
     check_weaving(how)
     lines = source.splitlines()
     kernel = _kernel(lines)
-    track = TrackIr(traits, waves, kernel.pointer)
+    track = TrackIr(traits, waves, kernel.pointer, fenced=fenced)
     body = _Body(track, how)
     woven = body.weave(lines[kernel.first : kernel.end])
     head = [_without_promises(line, kernel) for line in lines[: kernel.first]]

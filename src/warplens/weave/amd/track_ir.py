@@ -49,10 +49,13 @@ NEEDED = (
 
 
 class TrackIr:
-    """Generates the LLVM IR of one kernel's tracks, `waves` of them per block."""
+    """Generates the LLVM IR of one kernel's tracks, `waves` of them per block.
 
-    def __init__(self, traits: GpuTraits, waves: int, pointer: str) -> None:
-        self.traits, self.waves, self.pointer = traits, waves, pointer
+    With `fenced`, no instruction is scheduled from one side of a clock read to the other.
+    """
+
+    def __init__(self, traits: GpuTraits, waves: int, pointer: str, *, fenced: bool = True) -> None:
+        self.traits, self.waves, self.pointer, self.fenced = traits, waves, pointer, fenced
         self._names = 0
 
     def prologue(self) -> list[str]:
@@ -84,9 +87,9 @@ class TrackIr:
         ]
 
     def read_clock(self, name: str) -> list[str]:
-        """The clock, 64 bits wide; no instruction is scheduled from one side of it to the other."""
-        barrier = "call void @llvm.amdgcn.sched.barrier(i32 0)"
-        return [barrier, f"{name} = call i64 @llvm.readcyclecounter()", barrier]
+        """The clock, 64 bits wide."""
+        fence = ["call void @llvm.amdgcn.sched.barrier(i32 0)"] if self.fenced else []
+        return [*fence, f"{name} = call i64 @llvm.readcyclecounter()", *fence]
 
     def record(self, offset: str, word: str, clock: str, payload: str = "") -> tuple[str, list[str]]:
         """Store a record and, in the slot before it, its payload: both of them or none. Return the next offset too."""
