@@ -9,6 +9,9 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
 
 import warplens.triton as wlt
 
@@ -92,6 +95,37 @@ def every_kind(source, out, n, BLOCK: tl.constexpr):
         tl.store(out + at, x, mask=at < n)
 
 
+@triton.jit
+def while_loop(source, out, n):
+    at = tl.load(source)
+    while at < n:
+        with wlt.region("turn"):
+            at += tl.load(source + at)
+    tl.store(out, at)
+
+
+@triton.jit(noinline=True)
+def marked_helper(source):
+    with wlt.region("helper"):
+        value = tl.load(source)
+    return value + 1
+
+
+@triton.jit
+def calling(source, out, n):
+    tl.store(out, marked_helper(source) + marked_helper(source + n))
+
+
+@gluon.jit
+def gluon_copy(source, out, n, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [64], [4], [0])
+    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    with wlt.region("load"):
+        x = gl.load(source + at, mask=at < n)
+    with wlt.region("store"):
+        gl.store(out + at, x, mask=at < n)
+
+
 @dataclass(frozen=True)
 class AmdKernel:
     """A kernel, the types of its arguments, its constants, and the number of waves it is compiled with."""
@@ -101,9 +135,10 @@ class AmdKernel:
     constants: dict[str, int]
     waves: int = 4
 
-    def source(self) -> ASTSource:
+    def source(self) -> Any:
         signature = {**self.arguments, **dict.fromkeys(self.constants, "constexpr")}
-        return ASTSource(self.function, signature, self.constants)
+        kind = GluonASTSource if self.function is gluon_copy else ASTSource
+        return kind(self.function, signature, self.constants)
 
     @property
     def options(self) -> dict[str, int]:
@@ -120,3 +155,7 @@ KERNELS = {
     "every_kind": AmdKernel(every_kind, {**_POINTERS, "n": "i32"}, {"BLOCK": 512}),
     "unmarked": AmdKernel(unmarked, {**_POINTERS, "n": "i32"}, {"BLOCK": 512}),
 }
+_INTEGERS = {"source": "*i32", "out": "*i32", "n": "i32"}
+WHILE_LOOP, CALLING = AmdKernel(while_loop, _INTEGERS, {}), AmdKernel(calling, _INTEGERS, {})
+GLUON_COPY = AmdKernel(gluon_copy, {**_POINTERS, "n": "i32"}, {"BLOCK": 1024})
+"""For gfx942: its layout is one of 64 lanes."""

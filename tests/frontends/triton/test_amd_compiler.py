@@ -14,7 +14,7 @@ pytest.importorskip("triton.backends.amd.compiler", reason="this Triton has no b
 
 from triton.backends.compiler import GPUTarget  # noqa: E402
 
-from tests.support.amd_kernels import CLOCKS, KERNELS, TARGETS  # noqa: E402
+from tests.support.amd_kernels import CALLING, CLOCKS, GLUON_COPY, KERNELS, TARGETS, WHILE_LOOP  # noqa: E402
 from warplens.errors import UsageError, WarplensError  # noqa: E402
 from warplens.frontends.triton.amd_compiler import code_resources, compile_for_amd  # noqa: E402
 from warplens.record.layout import Kind, ValueType, word0  # noqa: E402
@@ -130,6 +130,28 @@ def test_a_loop_that_triton_pipelines_keeps_its_marks(arch: str) -> None:
     assert re.search(r"%wl\.in\.\d+ = phi i32 ", kernel.asm["llir"])
     assert "wlt" not in kernel.asm["llir"]
     assert "@warplens" not in kernel.asm["amdgcn"]
+
+
+@each_gpu
+@pytest.mark.parametrize("name", KERNELS)
+def test_marks_leave_no_branch(name: str, arch: str) -> None:
+    """The branch that carries a mark through Triton's pipeliner asks whether the block's index is negative."""
+    llir = woven(name, arch).asm["llir"]
+    blocks = re.findall(r"(%\d+) = tail call i32 @llvm\.amdgcn\.workgroup\.id\.x\(\)", llir)
+    assert not [block for block in blocks if re.search(rf"icmp \w+ i32 {block},", llir)]
+
+
+def test_marks_in_a_while_loop_and_in_gluon_are_woven() -> None:
+    kernel = compile_for_amd(WHILE_LOOP.source(), TARGETS["gfx942"])
+    assert kernel.metadata.warplens["entries"] == {"while_loop": 2}
+    kernel = compile_for_amd(GLUON_COPY.source(), TARGETS["gfx942"])
+    assert kernel.metadata.warplens["entries"] == {"gluon_copy": 4}
+    assert kernel.metadata.warplens["resources"]["spills"] == 0
+
+
+def test_marks_in_a_function_that_is_not_inlined_are_refused() -> None:
+    with pytest.raises(WarplensError, match="remove noinline=True or the marks"):
+        compile_for_amd(CALLING.source(), TARGETS["gfx942"])
 
 
 @each_gpu
