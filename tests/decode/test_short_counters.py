@@ -106,6 +106,7 @@ def test_many_wraps_with_records_between_them_are_exact() -> None:
     assert durations(trace, 0) == [700_000] * 10
     assert trace.meta.losses.clean
     assert trace.launches[0].extra["stretches_by_rate"] == 1
+    assert any(line.startswith("1 stretch between readings of the timer assumed") for line in warnings_of(trace))
 
 
 def test_one_gap_with_wraps_between_two_anchors_is_decided_by_the_rate() -> None:

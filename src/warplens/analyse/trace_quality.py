@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warplens.record.capture import FULL, HANG
+from warplens.record.capture import BY_RATE, FULL, HANG
 from warplens.trace.model import Trace
 from warplens.trace.rank_clocks import RankClocks
 from warplens.wording import duration, number_ranges, plural
@@ -55,6 +55,12 @@ def warnings_of(trace: Trace) -> list[str]:
         count = getattr(losses, name)
         if count:
             lines.append(sentence.format(plural(count, _NOUNS[name])))
+    by_rate = sum(int(info.extra.get(BY_RATE) or 0) for info in trace.meta.launches)
+    if by_rate:
+        lines.append(
+            f"{plural(by_rate, 'stretch')} between readings of the timer assumed that the short clock ran within 5 % "
+            "of the rates of other warps; otherwise cycles in them are off by whole wraps"
+        )
     lines += losses.details[:5]
     if trace.meta.clock.method in ("nominal", "unknown"):
         lines.append(f"times in ns are not measured: the clock rate is {trace.meta.clock.method}; cycles are exact")
