@@ -65,36 +65,36 @@ namespace detail {
 WL_BOTH_ constexpr unsigned word0(unsigned kind, unsigned region) { return kind | region << WL_REGION_SHIFT; }
 
 // The number that WL_VALUE records for `v`; __half, __nv_bfloat16 and similar types are converted to float.
-template <class T, bool Class, bool Enum>
+template <class Type, bool Class, bool Enum>
 struct NumberOf {
-  using type = T;
+  using type = Type;
 };
-template <class T>
-struct NumberOf<T, true, false> {
+template <class Type>
+struct NumberOf<Type, true, false> {
   using type = float;
 };
-template <class T>
-struct NumberOf<T, false, true> {
+template <class Type>
+struct NumberOf<Type, false, true> {
   using type = long long;
 };
-template <class T>
-WL_BOTH_ constexpr auto number(T v) {
-  return static_cast<typename NumberOf<T, __is_class(T), __is_enum(T)>::type>(v);
+template <class Type>
+WL_BOTH_ constexpr auto number(Type v) {
+  return static_cast<typename NumberOf<Type, __is_class(Type), __is_enum(Type)>::type>(v);
 }
-template <class T>
-WL_BOTH_ unsigned long long number(T* v) { return reinterpret_cast<unsigned long long>(v); }
+template <class Type>
+WL_BOTH_ unsigned long long number(Type* v) { return reinterpret_cast<unsigned long long>(v); }
 
 // What tells barriers apart: the address of an mbarrier in shared memory, or a number of the program's own.
-template <class T>
-WL_BOTH_ unsigned barrier_of(T* barrier) {
+template <class Type>
+WL_BOTH_ unsigned barrier_of(Type* barrier) {
   unsigned long long address = reinterpret_cast<unsigned long long>(barrier);
 #if defined(__CUDA_ARCH__)
   asm("cvta.to.shared.u64 %0, %0;" : "+l"(address));
 #endif
   return static_cast<unsigned>(address);
 }
-template <class T>
-WL_BOTH_ constexpr unsigned barrier_of(T number) { return static_cast<unsigned>(number); }
+template <class Type>
+WL_BOTH_ constexpr unsigned barrier_of(Type number) { return static_cast<unsigned>(number); }
 }  // namespace detail
 
 // Which lanes record. Every warp writes its track header in any case, so its lifetime is known.
@@ -146,8 +146,8 @@ template <unsigned Size>
 struct Spoken {
   static_assert(Size > 1, "a region needs a name");
 };
-template <class T>
-WL_BOTH_ constexpr bool unused(const T&) { return false; }
+template <class Type>
+WL_BOTH_ constexpr bool unused(const Type&) { return false; }
 }  // namespace detail
 }  // namespace wl
 #undef WL_DEVICE_

@@ -47,9 +47,9 @@ inline std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-template <class T>
-T read(const unsigned char* base, std::size_t at) {
-  T value;
+template <class Type>
+Type read(const unsigned char* base, std::size_t at) {
+  Type value;
   std::memcpy(&value, base + at, sizeof value);
   return value;
 }

@@ -92,8 +92,8 @@ __device__ __forceinline__ void iteration(Index index) {
   if ((p.bits & 63u) == 0) anchor();
 }
 
-template <unsigned Word, class T>
-__device__ __forceinline__ void value(T v) {
+template <unsigned Word, class Type>
+__device__ __forceinline__ void value(Type v) {
   const Payload p = payload(number(v));
   record_payload(Word | p.type << WL_TAG_SHIFT, p.bits);
 }

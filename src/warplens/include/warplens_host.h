@@ -199,8 +199,8 @@ class Capture {
     std::vector<unsigned char> header, raw;
   };
 
-  template <class T>
-  static void put(std::vector<unsigned char>& to, std::size_t at, T value) {
+  template <class Type>
+  static void put(std::vector<unsigned char>& to, std::size_t at, Type value) {
     std::memcpy(&to[at], &value, sizeof value);
   }
 

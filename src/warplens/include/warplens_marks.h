@@ -21,32 +21,32 @@ struct Name {
 // function would exist once per instance, and constant memory is small.
 template <char... Letters>
 struct Text {};
-template <unsigned... I>
+template <unsigned... Values>
 struct Numbers {};
-template <class A, class B>
+template <class Low, class High>
 struct Joined;
-template <unsigned... A, unsigned... B>
-struct Joined<Numbers<A...>, Numbers<B...>> {
-  using type = Numbers<A..., (sizeof...(A) + B)...>;
+template <unsigned... Low, unsigned... High>
+struct Joined<Numbers<Low...>, Numbers<High...>> {
+  using type = Numbers<Low..., (sizeof...(Low) + High)...>;
 };
-template <unsigned N>
-struct Count : Joined<typename Count<N / 2>::type, typename Count<N - N / 2>::type> {};
+template <unsigned Size>
+struct Count : Joined<typename Count<Size / 2>::type, typename Count<Size - Size / 2>::type> {};
 template <>
 struct Count<1> {
   using type = Numbers<0>;
 };
-template <class Mark, unsigned... I>
-__device__ Text<Mark::name()[I]...> name_of(Numbers<I...>);
-template <class Mark, unsigned... I>
-__device__ Text<Mark::file()[I]...> file_of(Numbers<I...>);
+template <class Symbol, unsigned... At>
+__device__ Text<Symbol::name()[At]...> name_of(Numbers<At...>);
+template <class Symbol, unsigned... At>
+__device__ Text<Symbol::file()[At]...> file_of(Numbers<At...>);
 
 template <unsigned Id, unsigned Line, class NameText, class FileText>
 struct Named;
-template <unsigned Id, unsigned Line, char... N, char... F>
-struct Named<Id, Line, Text<N...>, Text<F...>> {
+template <unsigned Id, unsigned Line, char... Letters, char... Path>
+struct Named<Id, Line, Text<Letters...>, Text<Path...>> {
   static __device__ __forceinline__ void keep() {
-    static __constant__ __attribute__((used)) const Name<sizeof...(N), sizeof...(F)> object = {
-        WL_NAME_MAGIC, Id, Line, sizeof...(N), sizeof...(F), {N...}, {F...}};
+    static __constant__ __attribute__((used)) const Name<sizeof...(Letters), sizeof...(Path)> object = {
+        WL_NAME_MAGIC, Id, Line, sizeof...(Letters), sizeof...(Path), {Letters...}, {Path...}};
   }
 };
 

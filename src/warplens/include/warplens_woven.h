@@ -75,8 +75,8 @@ WL_VALUE_OF_(float, "f", "f32")
 WL_VALUE_OF_(double, "d", "f64")
 #undef WL_VALUE_OF_
 
-template <unsigned Word, class T>
-__device__ __forceinline__ void value(T v) {
+template <unsigned Word, class Type>
+__device__ __forceinline__ void value(Type v) {
   number_value<Word>(number(v));
 }
 

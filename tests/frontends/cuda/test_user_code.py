@@ -138,3 +138,23 @@ def test_instances_of_a_template_share_the_names_of_their_marks() -> None:
     cubin = compile_cubin(kernel("", template + instances), "k.cu", "sm_90", ON)
     assert len(scan(cubin).regions) == 20
     assert cubin.count(struct.pack("<Q", NAME_MAGIC)) == 20 + 1, "and the one that marks their end"
+
+
+USUAL_MACROS = [f"-D{name}=4096" for name in "ABCDEFGHIJKLMNOPQRSUVWXYZ"]
+"""Without T, which CUDA's own headers use."""
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("switch", [ON, OFF, ("-DWARPLENS_WOVEN=1",)], ids=["on", "off", "woven"])
+def test_programs_may_define_single_letters_as_macros(switch: tuple[str, ...]) -> None:
+    """Sizes of a problem are often given as -DN=4096 -DM=...: the headers have no name of one capital letter."""
+    source = kernel('WL_REGION("all"); WL_VALUE("first", x[0]); WL_BEGIN("b"); x[1] = N; WL_END("b");')
+    assert compile_cubin(source, "k.cu", "sm_90", (*switch, *USUAL_MACROS))
+
+
+@pytest.mark.parametrize("header", sorted(PATH.parent.iterdir()), ids=lambda path: path.name)
+def test_capital_names_in_a_header_have_its_prefix(header: Path) -> None:
+    """Host code, too, which NVRTC does not read."""
+    code = re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"', "", header.read_text())
+    names = set(re.findall(r"\b[A-Z][A-Z0-9_]*\b", code)) - {"FILE"}
+    assert not {name for name in names if not name.startswith(("WL_", "WARPLENS", "SM_PROFILER_"))}
