@@ -71,6 +71,14 @@ def test_a_short_launch_is_not_looked_at() -> None:
     assert decoded(waves(8, sms=8, lasts=1000), LIMIT / 0.9).meta.clock.gap_ns == 0
 
 
+def test_the_clock_of_the_cpu_needs_no_anchors() -> None:
+    """Cycles and ns of TRITON_INTERPRET=1 come from one clock; blocks run one after the other, with long gaps."""
+    launch = replace(launch_of(long_blocks(500), warps=1), clock="cpu")
+    trace = decode(Capture([launch], device=Device(clock_mhz=LIMIT / 0.9)))
+    assert trace.meta.clock.gap_error_ns == 0
+    assert not [line for line in warnings_of(trace) if "anchor" in line]
+
+
 def test_merged_traces_state_the_largest_gap() -> None:
     parts = [decoded(long_blocks(long), LIMIT / 0.9) for long in (10, 300, 20)]
     for rank, part in enumerate(parts):

@@ -72,7 +72,7 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     meta = Meta(
         launches=_launch_infos(replace(capture, launches=_told(capture, launches)), ran_on, times, zero, part.covered),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
-        clock=_clock_summary(lines, _gaps(source, times, lines), _short_clock_error(launches)),
+        clock=_clock_summary(lines, _gaps(launches, source, times, lines), _short_clock_error(launches)),
         losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
@@ -159,11 +159,16 @@ def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, a
     return int(np.floor(decoder.times(lines, at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
 
 
-def _gaps(source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines) -> list[AnchorGaps]:
-    """The times without an anchor, of launches that last long enough for them to matter."""
+def _gaps(
+    launches: Sequence[Launch], source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines
+) -> list[AnchorGaps]:
+    """The times without an anchor, of launches that last long enough for them to matter.
+
+    On the CPU, one clock gives both the cycles and the ns, so nothing can go astray between two anchors.
+    """
     found = []
-    for number, one in enumerate(times):
-        if one.end_ns - one.begin_ns >= SHORT_NS:
+    for number, (launch, one) in enumerate(zip(launches, times, strict=True)):
+        if launch.clock != "cpu" and one.end_ns - one.begin_ns >= SHORT_NS:
             tracks = np.arange(*np.searchsorted(source.launch, (number, number + 1)))
             anchors = source.anchors(tracks)
             line = lines.first[lines.find(anchors.unit)]
