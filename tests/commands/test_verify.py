@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from tests.support.ncu_pages import sass_page
 from tests.support.paths import ROOT
 from tests.support.sass_kernels import HOISTED, UNROLLED, code_of, needs_tools
 from tests.support.verified_trace import traced
+from tests.support.wave_capture import launch_of, waves
 from warplens.commands import main
+from warplens.decode import decode
+from warplens.record.capture import Capture
 from warplens.sass.disassembly import disassemble
 from warplens.sass.machine_code import MachineCode
 
@@ -102,6 +106,16 @@ def test_mistakes_are_one_line(
     error = capsys.readouterr().err.strip()
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("clock", ["cpu", "simulated"])
+def test_a_trace_that_no_gpu_made_has_no_machine_code(
+    clock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "host.warplens")
+    decode(Capture([replace(launch_of(waves(4, sms=2, lasts=1000), warps=1), clock=clock)])).save(path)
+    assert main(["verify", path]) == 1
+    assert "did not run on a GPU" in capsys.readouterr().err
 
 
 @needs_tools

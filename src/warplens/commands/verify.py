@@ -118,6 +118,8 @@ def _verified(
         return matching, variant_costs(trace)
     verified = [one for each in verified_kernels(trace).values() for one in each]
     if not verified:
+        if trace.launches and not any(info.clock == "gpu" for info in trace.launches):
+            raise WarplensError(f"{target}: has no machine code to verify: its kernels did not run on a GPU")
         raise WarplensError(
             f"{target}: has no verification; it was recorded by an older warplens, with verify=False, or by a program "
             "of CUDA C++ (then give --binary PROGRAM)"
