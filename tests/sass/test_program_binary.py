@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.sass_kernels import needs_tools
+from warplens.commands import main
 from warplens.record.c_header import INCLUDE
 from warplens.sass.cubin_file import SassError
 from warplens.sass.cuda_tools import known_tool
@@ -102,3 +104,30 @@ def test_what_holds_no_marked_kernel_gives_one_line(folder: Path) -> None:
         read_binary(folder / "nothing")
     stripped = woven(folder, "-gencode", "arch=compute_90,code=sm_90")
     assert read_binary(stripped) == []
+
+
+TWICE = """\
+#include <warplens.cuh>
+template <class T> __global__ void twice(T* x, wl::Buffer prof) {
+  wl::Kernel kernel(prof);
+  WL_REGION("double");
+  x[threadIdx.x] *= 2;
+}
+template __global__ void twice<float>(float*, wl::Buffer);
+template __global__ void twice<int>(int*, wl::Buffer);
+"""
+
+
+def test_kernels_of_one_name_are_told_apart_also_in_a_static_library(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "twice.cu").write_text(TWICE)
+    targets = [option for sm in ("80", "90") for option in ("-gencode", f"arch=compute_{sm},code=sm_{sm}")]
+    command = [sys.executable, "-m", "warplens", "nvcc", "-lineinfo", *targets, "-lib", "twice.cu", "-o", "twice.a"]
+    subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True)
+    assert main(["verify", str(folder / "twice.a"), "--json"]) == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert {one["kernel"] for one in kernels} == {"twice"}
+    assert {one["source"].partition(",")[0] for one in kernels} == {
+        f"_Z5twiceI{of}EvPT_N2wl6BufferE for sm_{sm}" for of in "fi" for sm in ("80", "90")
+    }

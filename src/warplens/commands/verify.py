@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -18,8 +20,8 @@ from warplens.profiling.region_check import collected_codes, verify_all
 from warplens.ptx.symbols import plain_name
 from warplens.runner.program import TargetProgram, execute
 from warplens.runner.stdout_redirect import stdout_to_stderr
-from warplens.sass.machine_code import verify_code
-from warplens.sass.program_binary import read_binary
+from warplens.sass.machine_code import MachineCode, verify_code
+from warplens.sass.program_binary import is_binary, read_binary
 from warplens.sass.verified_regions import KernelVerification
 from warplens.wording import percent
 
@@ -67,7 +69,7 @@ def command(
 ) -> int:
     """Check which instructions of the machine code are between the marks of each region of TARGET.
 
-    TARGET is a trace, a Python script to run (with ARGUMENTS), a program that nvcc made, or a cubin.
+    TARGET is a trace, a Python script to run (with ARGUMENTS), a program or library that nvcc made, or a cubin.
 
     \b
     Examples:
@@ -108,7 +110,7 @@ def _verified(
         raise UsageError(f"{arguments[0]}: only a script takes arguments")
     if auto:
         raise UsageError("--auto goes with a script")
-    if path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
+    if path.is_file() and is_binary(path):
         return _of_binary(target), []
     trace = read_trace(target)
     if binary:
@@ -135,7 +137,21 @@ def _of_binary(path: str) -> list[KernelVerification]:
                 f"{path}: has no kernel with marks that can be read; compile it with `warplens nvcc -lineinfo`, or by "
                 "nvcc -lineinfo if its marks record by themselves"
             )
-        return [verify_code(code, plain_name(code.symbol)) for code in codes]
+        found = [verify_code(code, plain_name(code.symbol)) for code in codes]
+    return [replace(one, source=which + one.source) for one, which in zip(found, _told_apart(codes), strict=True)]
+
+
+def _told_apart(codes: list[MachineCode]) -> list[str]:
+    """What tells each of the codes of one name apart: instances of a template, and copies for several architectures."""
+    names = Counter(plain_name(symbol) for symbol in {code.symbol for code in codes})
+    copies = Counter(code.symbol for code in codes)
+    found = []
+    for code in codes:
+        symbol = code.symbol * (names[plain_name(code.symbol)] > 1)
+        architecture = code.architecture * (copies[code.symbol] > 1)
+        which = " for ".join(filter(None, (symbol, architecture)))
+        found.append(f"{which}, " if which else "")
+    return found
 
 
 def _of_script(script: str, arguments: tuple[str, ...], auto: bool, as_json: bool) -> list[KernelVerification]:

@@ -42,6 +42,8 @@ class MachineCode:
     """Whether the cubin was made of the PTX with numbered lines (numbered_lines.py)."""
     source: str = AS_RUN
     """Where the cubin comes from, in words."""
+    architecture: str = field(default="", compare=False)
+    """Such as sm_90a, for a cubin out of a program, which may hold several."""
     plain: bytes | None = field(default=None, compare=False, repr=False)
     """The cubin of the same kernel without marks, where the front end has it."""
 
