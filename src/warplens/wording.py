@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _TIME_UNITS = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
 _BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -57,6 +57,11 @@ def byte_size(count: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Format a count with its noun: `1 warp`, `2 warps`, `3 launches`, `4 copies`."""
     return f"{count:,} {noun if count == 1 else _several(noun)}"
+
+
+def first_of(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names: `load, store`, `qk, softmax, pv, …`."""
+    return ", ".join([*names[:most], *["…"] * (len(names) > most)])
 
 
 def numbered(noun: str, values: Iterable[int], most: int = 8) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,9 @@ from warplens.record.track_writer import TrackWriter
 from warplens.trace.model import Trace, empty_table
 from warplens.view import bundle
 from warplens.view.html import ReportOptions, report
+from warplens.view.notebook import trace_html
 from warplens.view.payload import ColumnPacker, pack_spans
+from warplens.view.sections import summary
 from warplens.view.source_listing import listing
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -107,6 +110,17 @@ def test_names_never_become_markup() -> None:
     assert "<img" not in text
     document = re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL).group(1)
     assert [region["name"] for region in json.loads(document)["regions"]] == [HOSTILE, HOSTILE + "2"]
+
+
+def test_a_heading_says_that_it_leaves_kernels_out_and_that_their_grids_differ() -> None:
+    trace = make_trace([Span("a", 10**6 * n, 9, launch=n, kernel=f"k{n}") for n in range(4)])
+    launches = tuple(replace(info, grid=(1 + info.launch, 1, 1)) for info in trace.meta.launches)
+    trace.meta = replace(trace.meta, launches=launches)
+    (kernels,) = (fact for fact in summary(trace) if fact.name == "4 kernels")
+    assert kernels.text == "k0, k1, k2, …"
+    assert kernels.more == "several grids or blocks; 4 launches"
+    assert "k0, k1, k2, …" in trace_html(trace)
+    assert "k0, k1, k2, …" in re.search(r"<title>(.*?)</title>", report([trace]))[1]
 
 
 @pytest.mark.parametrize(

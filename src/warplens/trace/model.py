@@ -22,7 +22,7 @@ from warplens.trace.pass_progress import passed
 from warplens.trace.runs import Runs
 from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta
 from warplens.trace.validation import RUN_COLUMNS
-from warplens.wording import plural
+from warplens.wording import first_of, plural
 
 if TYPE_CHECKING:
     import pandas
@@ -358,11 +358,10 @@ class Trace:
         return trace_html(self)
 
     def __repr__(self) -> str:
-        kernels = ", ".join(self.kernels[:3]) + (", …" if len(self.kernels) > 3 else "")
         spans, launches = plural(len(self), "span"), plural(len(self.meta.launches), "launch")
         lost = self.meta.losses.records_lost
         losses = f", {plural(lost, 'record')} lost" if lost else ""
-        return printable(f"<warplens.Trace {spans}, {launches} of {kernels or 'nothing'}{losses}>")
+        return printable(f"<warplens.Trace {spans}, {launches} of {first_of(self.kernels) or 'nothing'}{losses}>")
 
 
 def _is_names(column: str) -> bool:

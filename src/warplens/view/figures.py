@@ -16,6 +16,7 @@ from warplens.text import printable
 from warplens.trace.arrays import run_starts
 from warplens.trace.model import Trace
 from warplens.view.palette import colours
+from warplens.wording import first_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +79,7 @@ def draw_timeline(trace: Trace, axis: Axes, by: str = "sm", most: int = _MAX_ROW
     axis.set_xlabel("time (µs)")
     hidden = len(layout.labels) - shown
     axis.set_title(
-        _as_text(", ".join(trace.kernels[:3])) + (f" ({hidden:,} more rows not shown)" if hidden else ""), fontsize=10
+        _as_text(first_of(trace.kernels)) + (f" ({hidden:,} more rows not shown)" if hidden else ""), fontsize=10
     )
     if drawn:
         axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, frameon=False)

@@ -36,7 +36,7 @@ from warplens.view.region_facts import region_facts
 from warplens.view.roofline_chart import roofs
 from warplens.view.source_listing import listing
 from warplens.view.stall_chart import stall_bars
-from warplens.wording import duration, integer, percent
+from warplens.wording import duration, first_of, integer, percent
 
 LIMIT = 2_000_000
 """The default limit of spans in a report's timeline; statistics and heat maps always cover all spans."""
@@ -122,7 +122,7 @@ def render(traces: Sequence[Trace], options: ReportOptions | None = None) -> Rep
         {name: known for trace in traces for name, known in trace.meta.source_hashes.items()},
     )
     context = {
-        "title": " and ".join(dict.fromkeys(", ".join(trace.kernels[:3]) or "empty trace" for trace in traces)),
+        "title": " and ".join(dict.fromkeys(first_of(trace.kernels) or "empty trace" for trace in traces)),
         "version": __version__,
         "made": chosen.made,
         "summaries": [

@@ -9,7 +9,7 @@ from warplens.analyse.trace_quality import clock_line, rank_line, time_line, war
 from warplens.trace.model import Trace
 from warplens.view import svg
 from warplens.view.palette import colours
-from warplens.wording import duration, integer, percent, plural
+from warplens.wording import duration, first_of, integer, percent, plural
 
 _MAX_REGIONS = 8
 
@@ -19,7 +19,7 @@ def trace_html(trace: Trace) -> str:
     if not len(trace):
         return f"<p>{escape(repr(trace))}</p>"
     lengths = [info.end_ns - info.begin_ns for info in trace.meta.launches]
-    head = f"<b>{escape(', '.join(trace.kernels[:3]))}</b> · {plural(len(trace), 'span')}"
+    head = f"<b>{escape(first_of(trace.kernels))}</b> · {plural(len(trace), 'span')}"
     if lengths:
         head += f" · {plural(len(lengths), 'launch')}"
         head += f" · {duration(max(lengths))}{' (longest)' if len(lengths) > 1 else ''}"

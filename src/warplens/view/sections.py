@@ -28,7 +28,7 @@ from warplens.trace.rank_clocks import RankClocks
 from warplens.trace.schema import LaunchInfo, Meta
 from warplens.view.heat_maps import ranked
 from warplens.view.palette import ink, rgb
-from warplens.wording import duration, integer, percent, plural
+from warplens.wording import duration, first_of, integer, percent, plural
 
 _DURATIONS = ("mean", "std", "p50", "p95", "p99", "min", "max", "total")
 _MATRIX_ROWS = 64
@@ -63,7 +63,7 @@ def summary(trace: Trace) -> list[Fact]:
     return [
         Fact(
             "kernel" if len(kernels) == 1 else f"{len(kernels)} kernels",
-            ", ".join(kernels[:3]) or "none",
+            first_of(kernels) or "none",
             _shape(launches),
         ),
         Fact(
@@ -92,9 +92,10 @@ def summary(trace: Trace) -> list[Fact]:
 def _shape(launches: Sequence[LaunchInfo]) -> str:
     if not launches:
         return ""
-    first = launches[0]
-    grid, block = ("×".join(map(str, sizes)) for sizes in (first.grid, first.block))
-    return f"grid {grid}, block {block}" + (f"; {len(launches):,} launches" if len(launches) > 1 else "")
+    shapes = {(info.grid, info.block) for info in launches}
+    grid, block = ("×".join(map(str, sizes)) for sizes in (launches[0].grid, launches[0].block))
+    shape = f"grid {grid}, block {block}" if len(shapes) == 1 else "several grids or blocks"
+    return shape + (f"; {len(launches):,} launches" if len(launches) > 1 else "")
 
 
 def _time_note(lengths: Sequence[int]) -> str:
