@@ -168,7 +168,7 @@ class Options:
             if name == "blocks" and isinstance(chosen, int | slice):
                 chosen = [chosen - 1] if isinstance(chosen, int) else None
             if chosen is not None and (not chosen or any(number < 0 for number in chosen)):
-                raise UsageError(f"{name}={chosen!r}: name at least one, none below 0; None records all")
+                raise UsageError(f"{name}={getattr(self, name)!r}: name at least one, none below 0; None records all")
         for name in ("kernels", "within"):
             try:
                 re.compile(getattr(self, name) or "")

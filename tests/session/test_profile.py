@@ -236,6 +236,7 @@ def test_the_environment_switches_everything_off(monkeypatch: pytest.MonkeyPatch
         ({"every": 0}, "at least 1"),
         ({"kernels": "["}, "not a regular expression"),
         ({"warps": []}, "name at least one"),
+        ({"blocks": 0}, r"blocks=0: name at least one"),
         ({"records_per_warp": "many"}, r"records_per_warp='many': expected a whole number"),
         ({"launches": "all"}, r"launches='all': expected a whole number; None records all"),
         ({"warps": 3}, r"warps=3: expected numbers, such as \[0, 4\] or range\(4\)"),

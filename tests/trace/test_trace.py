@@ -210,6 +210,10 @@ def test_select_by_range_and_launch(trace: wl.Trace) -> None:
         ({"region": "lod"}, "no region named 'lod'.*did you mean 'load'"),
         ({"wrap": 1}, "cannot select by 'wrap'.*did you mean 'warp'"),
         ({"sm": "x"}, "expected a whole number"),
+        ({"time": "x"}, "time='x': expected .begin, end. in ns"),
+        ({"time": 5}, "time=5: expected"),
+        ({"time": ("a", None)}, "expected .begin, end. in ns"),
+        ({"time": (5, 0)}, "ends before it begins"),
     ],
 )
 def test_wrong_selections_are_refused(trace: wl.Trace, conditions: dict, message: str) -> None:

@@ -34,9 +34,21 @@ def select(trace: Trace, *, time: tuple[float | None, float | None] | None = Non
             keep &= _by_name(trace, name, wanted) if name in _NAMES else _by_number(trace, name, wanted)
     if time is not None:
         start, duration = trace.numpy("start_ns"), trace.numpy("dur_ns")
-        low, high = time
+        low, high = _sides(time)
         keep &= (start < high if high is not None else True) & (start + duration >= (low if low is not None else 0))
     return _take(trace, keep)
+
+
+def _sides(time: Any) -> tuple[float | None, float | None]:
+    try:
+        low, high = time
+        _ = [float(side) for side in (low, high) if side is not None]
+        backwards = low is not None and high is not None and low > high
+    except (TypeError, ValueError):
+        raise UsageError(f"time={time!r}: expected (begin, end) in ns; None leaves a side open") from None
+    if backwards:
+        raise UsageError(f"time={time!r}: ends before it begins")
+    return low, high
 
 
 def _by_name(trace: Trace, name: str, wanted: str | list[str]) -> Mask:
