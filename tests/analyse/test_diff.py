@@ -87,6 +87,17 @@ def test_new_and_vanished_regions_and_what_they_explain() -> None:
     json.dumps(found.to_json(), allow_nan=False)
 
 
+def test_a_region_that_never_ended_is_still_there() -> None:
+    def trace(blocks: int) -> Trace:
+        ended = [Span("x", i * 200, 100 + i % 2, block=b) for b in range(8) for i in range(10)]
+        return make_trace([*ended, *(Span("hung", 5000, 100, block=b, open=True) for b in range(blocks))])
+
+    for blocks, verdict in ((2, ChangeVerdict.SAME), (3, ChangeVerdict.UNSURE)):
+        change = diff(trace(2), trace(blocks))["hung"]
+        assert (change.verdict, change.note) == (verdict, "it never ended in either trace")
+    assert diff(trace(2), trace(2)).verdict is ChangeVerdict.SAME
+
+
 def test_counts_are_compared_per_launch() -> None:
     def trace(launches: int, rounds: int) -> Trace:
         each = [(n, b, i) for n in range(launches) for b in range(8) for i in range(rounds)]

@@ -216,8 +216,11 @@ def _regions(
     for name in names:
         first, second = rows[0].get(name), rows[1].get(name)
         if first is None or second is None or name not in shared:
-            verdict = ChangeVerdict.NEW if second is not None and second.count else ChangeVerdict.GONE
-            out.append(RegionChange(name, new, verdict, first, second, {}, 0.0, explained.get(name)))
+            verdict, note = ChangeVerdict.NEW if second is not None and second.count else ChangeVerdict.GONE, ""
+            if first is not None and second is not None and not first.count and not second.count:
+                verdict = ChangeVerdict.SAME if first == second else ChangeVerdict.UNSURE
+                note = "it never ended in either trace"
+            out.append(RegionChange(name, new, verdict, first, second, {}, 0.0, explained.get(name), note))
             continue
         found = compare(samples[0][name], samples[1][name], each)
         units = ("cycles", "ns") if all(real) else ("cycles",)
