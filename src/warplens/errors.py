@@ -53,6 +53,8 @@ class CaptureError(WarplensError):
 
 def closest(word: str, known: Iterable[str]) -> str:
     """Return the known name closest to the word, or an empty string if none is similar."""
+    if not isinstance(word, str):  # a number in the place of a name, as in trace.stats()[0]
+        return ""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 

@@ -210,6 +210,8 @@ def test_select_by_range_and_launch(trace: wl.Trace) -> None:
         ({"region": "lod"}, "no region named 'lod'.*did you mean 'load'"),
         ({"wrap": 1}, "cannot select by 'wrap'.*did you mean 'warp'"),
         ({"sm": "x"}, "expected a whole number"),
+        ({"region": 5}, "no region named 5 in this trace .known: "),
+        ({"kernel": [1]}, "no kernel named 1 in this trace"),
         ({"time": "x"}, "time='x': expected .begin, end. in ns"),
         ({"time": 5}, "time=5: expected"),
         ({"time": ("a", None)}, "expected .begin, end. in ns"),
@@ -219,6 +221,13 @@ def test_select_by_range_and_launch(trace: wl.Trace) -> None:
 def test_wrong_selections_are_refused(trace: wl.Trace, conditions: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         trace.select(**conditions)
+
+
+def test_a_number_is_no_name_of_a_region(trace: wl.Trace) -> None:
+    with pytest.raises(UsageError, match="no region named 0 .known: "):
+        trace.stats()[0]
+    with pytest.raises(UsageError, match="cannot group by 0 .known: "):
+        trace.stats(by=0)
 
 
 def test_statistics_agree_with_plain_arithmetic(trace: wl.Trace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -51,9 +52,9 @@ def _sides(time: Any) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _by_name(trace: Trace, name: str, wanted: str | list[str]) -> Mask:
+def _by_name(trace: Trace, name: str, wanted: Any) -> Mask:
     names = trace.kernels if name == "kernel" else trace.codes(name)[1]
-    requested = [wanted] if isinstance(wanted, str) else list(wanted)
+    requested = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else [wanted]
     for requested_name in requested:
         check_name(f"no {name} named {requested_name!r} in this trace", requested_name, names)
     wanted_codes = [names.index(requested_name) for requested_name in requested]
