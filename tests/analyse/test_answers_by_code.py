@@ -35,9 +35,11 @@ POLL = {"instructions": 30, "polls": 1, "loads": 2, "barriers": 1}
         ({"instructions": 80, "barriers": 10, "shared": 4}, Purpose.OTHER),
         ({"instructions": 60, "waits": 8, "matrix": 4}, Purpose.OTHER),
         ({"instructions": 3, "barriers": 1, "matrix": 1}, Purpose.OTHER),
+        ({"instructions": 15, "copies": 1, "moved_bytes": 4096}, Purpose.MEMORY),
+        ({"instructions": 60, "copies": 1, "shared": 9}, Purpose.OTHER),
     ],
 )
-def test_a_region_that_does_nothing_but_wait_is_a_wait(counts: dict[str, float], purpose: Purpose) -> None:
+def test_code_says_the_purpose_where_the_name_does_not(counts: dict[str, float], purpose: Purpose) -> None:
     assert purposes(["part 2"], code={"part 2": CodeCounts.of(counts)}) == [purpose]
 
 

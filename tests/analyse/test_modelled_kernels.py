@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.modelled_authors import AUTHOR_FAMILIES
 from tests.support.modelled_barriers import BARRIER_FAMILIES
 from tests.support.modelled_gpu import DEVICES, run_modelled
 from tests.support.modelled_kernels import FAMILIES as FIRST_FAMILIES
@@ -14,14 +15,14 @@ from tests.support.modelled_kernels import Planted
 from warplens.analyse.finding import Finding
 from warplens.analyse.findings import findings
 
-FAMILIES = FIRST_FAMILIES | BARRIER_FAMILIES
+FAMILIES = FIRST_FAMILIES | BARRIER_FAMILIES | AUTHOR_FAMILIES
 _NO_REPAIR = 0.08
 _SMALL = 0.05
 """What the first finding about a healthy kernel may promise at least."""
 SEEDS = 8
 QUICK = (
     *("memory_bound_few_warps", "conflicts_that_do_not_matter", "spread_atomics", "copies_by_one_thread"),
-    "cached_latency",
+    *("cached_latency", "ring_by_one_lane", "rounds_in_one_region"),
 )
 """Families that fooled the findings when they were first tried."""
 

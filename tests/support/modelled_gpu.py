@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from tests.support.builders import Span, make_trace
 from warplens.record.capture import CODE, VARIANT_LAUNCHES
 from warplens.trace.model import Trace
+from warplens.trace.schema import LIFE
 
 CYCLES_PER_NS = 2
 _DEPENDENT = 4
@@ -101,6 +102,7 @@ class Get:
 
 Step = Work | Move | Arrive | Shared | Barrier | Alone | Queue | Put | Get
 Program = Iterator[tuple[str, Step]]
+Notes = list[tuple[str, float, float]]
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,32 @@ class _Warp:
     block: int
     warp: int
     sm: int
+    started: float
     steps: Program
     pending: float = 0.0
     step: tuple[str, Step] | None = None
     began: float = 0.0
-    span: tuple[str, float, float] | None = None
-    """The instance that may go on: its region, begin and end."""
+    notes: Notes = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TrackNotes:
+    """What a warp did from `begin` to `end`: each step's region, begin and end, in ns."""
+
+    block: int
+    warp: int
+    sm: int
+    begin: float
+    end: float
+    steps: Notes
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One launch, whatever is marked in it."""
+
+    tracks: list[TrackNotes]
+    took: float
 
 
 class _Run:
@@ -144,10 +166,10 @@ class _Run:
         self.waiting: dict[int, list[_Warp]] = {}
         self.counts: dict[tuple[int, str], list[float]] = {}
         self.blocked: dict[tuple[int, str], list[_Warp]] = {}
-        self.spans: list[Span] = []
+        self.tracks: list[TrackNotes] = []
         self.end = 0.0
 
-    def run(self) -> float:
+    def run(self) -> Ran:
         room = [(0.0, slot, sm) for slot in range(self.kernel.slots) for sm in range(self.device.sms)]
         heapq.heapify(room)
         self.room, self.next = room, 0
@@ -156,7 +178,7 @@ class _Run:
         while self.heap:
             at, _, warp = heapq.heappop(self.heap)
             self._advance(at, warp)
-        return self.end
+        return Ran(self.tracks, self.end)
 
     def _start_block(self) -> None:
         at, _, sm = heapq.heappop(self.room)
@@ -166,17 +188,16 @@ class _Run:
         if self.kernel.stages:
             self.counts[block, "free"] = [at] * self.kernel.stages
         for warp in range(self.kernel.warps):
-            heapq.heappush(
-                self.heap, (at + 300, next(self.order), _Warp(block, warp, sm, self.kernel.program(block, warp)))
-            )
+            made = _Warp(block, warp, sm, at + 300, self.kernel.program(block, warp))
+            heapq.heappush(self.heap, (at + 300, next(self.order), made))
 
     def _advance(self, at: float, warp: _Warp) -> None:
         """The warp has finished its step at this time: note it, and start the next."""
         if warp.step is not None:
-            self._note(warp.step[0], warp, warp.began, at)
+            warp.notes.append((warp.step[0], warp.began, at))
         warp.step = next(warp.steps, None)
         if warp.step is None:
-            self._close(warp)
+            self.tracks.append(TrackNotes(warp.block, warp.warp, warp.sm, warp.started, at, warp.notes))
             self.left[warp.block] -= 1
             if not self.left[warp.block]:
                 self.end = max(self.end, at)
@@ -209,7 +230,7 @@ class _Run:
         if isinstance(step, Alone):
             begin = max(self.alone, at)
             self.alone = begin + step.ns
-            self._note(step.wait, warp, at, begin)
+            warp.notes.append((step.wait, at, begin))
             warp.began = begin
             return self.alone
         if isinstance(step, Barrier):
@@ -240,31 +261,55 @@ class _Run:
         self.memory[sm] = max(self.memory[sm], at) + moved / self.rate
         return self.memory[sm] + self.device.latency_ns
 
-    def _note(self, region: str, warp: _Warp, begin: float, end: float) -> None:
-        """Steps of one region that follow one another are one instance of it."""
-        if warp.span and warp.span[0] == region:
-            warp.span = (region, warp.span[1], end)
-            return
-        self._close(warp)
-        warp.span = (region, begin, end)
 
-    def _close(self, warp: _Warp) -> None:
-        if warp.span:
-            region, first, last = warp.span[0], round(warp.span[1]), round(warp.span[2])
-            if last > first:
-                self.spans.append(Span(region, first, last - first, warp.block, warp.warp, sm=warp.sm))
+def run_model(kernel: Modelled, device: Device) -> Ran:
+    """What each warp of one launch did, and when."""
+    return _Run(kernel, device).run()
 
 
-def run_modelled(kernel: Modelled, device: Device) -> tuple[Trace, float]:
-    """The trace of one launch, and how long it took in ns."""
-    run = _Run(kernel, device)
-    took = run.run()
-    spans = sorted(run.spans, key=lambda one: (one.block, one.warp, one.start, -one.dur))
+def _spans(track: TrackNotes) -> Iterator[Span]:
+    """The regions of a warp. Steps of one region that follow one another are one instance of it; `a#1/b#7` is the
+    region `b` in an instance of `a`, and no name is code outside all regions."""
+    path: list[str] = []
+    opened: list[float] = []
+    until, recorded = track.begin, False
+    for region, begin, end in [*track.steps, ("", track.end, track.end)]:
+        now = region.split("/") if region else []
+        kept = 0
+        while kept < min(len(path), len(now)) and path[kept] == now[kept]:
+            kept += 1
+        for name, first in zip(path[kept:], opened[kept:], strict=True):
+            if round(until) > round(first):
+                recorded = True
+                yield _span(track, name.split("#")[0], first, until)
+        opened[kept:] = [begin] * (len(now) - kept)
+        path, until = now, end
+    if not recorded:  # the decoder makes a span of the life of a warp without records
+        yield _span(track, LIFE, track.begin, track.end)
+
+
+def _span(track: TrackNotes, region: str, begin: float, end: float) -> Span:
+    first, last = round(begin), round(end)
+    return Span(region, first, last - first, track.block, track.warp, sm=track.sm)
+
+
+def recorded(kernel: Modelled, device: Device, ran: Ran) -> Trace:
+    """The trace of a launch."""
+    spans = [span for track in ran.tracks for span in _spans(track)]
+    spans.sort(key=lambda one: (one.block, one.warp, one.start, -one.dur))
     made = make_trace(spans, grid=(kernel.blocks, 1, 1))
     about = {"name": device.name, "capability": device.capability, "sm_count": device.sms, "clock_mhz": 2000.0}
     extra = {"registers": 32, "local_bytes": 0, "shared_bytes": 0, VARIANT_LAUNCHES: 1, **kernel.extra}
     if kernel.code:
         extra[CODE] = kernel.code
     (info,) = made.meta.launches
-    info = replace(info, extra=extra, block=(32 * kernel.warps, 1, 1), begin_ns=0, end_ns=round(took))
-    return Trace(made.spans, replace(made.meta, launches=(info,), devices={"0": about})), took
+    info = replace(info, extra=extra, block=(32 * kernel.warps, 1, 1), begin_ns=0, end_ns=round(ran.took))
+    lived = round(sum(track.end - track.begin for track in ran.tracks))
+    info = replace(info, busy_ns=lived, busy_cycles=CYCLES_PER_NS * lived)
+    return Trace(made.spans, replace(made.meta, launches=(info,), devices={"0": about}))
+
+
+def run_modelled(kernel: Modelled, device: Device) -> tuple[Trace, float]:
+    """The trace of one launch, and how long it took in ns."""
+    ran = run_model(kernel, device)
+    return recorded(kernel, device, ran), ran.took

@@ -128,9 +128,11 @@ class CodeCounts:
 
     @property
     def moves_memory(self) -> bool:
-        """Whether much of it loads or stores, and nothing multiplies matrices."""
+        """Whether much of it loads or stores, and nothing multiplies matrices. A copy to shared memory moves a tile,
+        however many instructions work out its addresses: code that starts one and works on no data moves memory."""
         moved = self.loads + self.stores + self.copies + self.atomics
-        return not self.matrix and moved >= _MEMORY_SHARE * max(self.instructions, 1)
+        copies = self.copies and not (self.shared or self.stores or self.shared_atomics)
+        return not self.matrix and bool(copies or moved >= _MEMORY_SHARE * max(self.instructions, 1))
 
     @property
     def fetched_bytes(self) -> float:

@@ -13,11 +13,11 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, Answers
 from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.devices import find_peak
-from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.finding import Gain, Number, Spread, spread
 from warplens.analyse.kernel_lives import lives_of
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.lifetimes import Float, Int, Lifetimes, Mask
+from warplens.analyse.load_waits import awaiting, followers
 from warplens.analyse.ncu import NcuKernel, match_kernel
 from warplens.analyse.parallelism import Parallelism, parallelism
 from warplens.analyse.profiling_cost import profiling_cost
@@ -42,9 +42,6 @@ _CACHE_OVER_MEMORY = 1.4
 _MOSTLY_MEMORY = 0.6
 _UNKNOWN_ROOF = 0.75
 _SCHEDULERS = 4
-_CYCLES, _SHARED_CYCLES = 10, 40
-"""What an instruction of a warp takes at most where nothing holds it up, and an access to shared memory."""
-_MOSTLY_WAITS = 0.4
 _REACHABLE = 0.9
 """Of a peak."""
 _LEAST_BUSY = 0.5
@@ -137,21 +134,7 @@ class Evidence(VariantVerdicts):
     @cached_property
     def followers(self) -> dict[str, dict[str, float]]:
         """For each region, how much warp time the regions take that directly follow it, as far as they do."""
-        lives, many = self.lives, len(self.lives.regions)
-        rows = lives.rows_of(np.arange(len(lives)))
-        rows = rows[lives.is_span[rows] & (lives.parent[rows] < 0)]
-        track = lives.track_of(rows)
-        same = track[1:] == track[:-1]
-        code = lives.region[rows].astype(np.int64)
-        pairs, counts = np.unique((code[:-1] * many + code[1:])[same], return_counts=True)
-        count = np.maximum(np.bincount(code, minlength=many), 1)
-        found: dict[str, dict[str, float]] = {}
-        for pair, often in zip(pairs.tolist(), counts.tolist(), strict=True):
-            first, second = (lives.regions[at] for at in divmod(pair, many))
-            follows = found.setdefault(first, {})
-            if second != first:
-                follows[second] = float(self.warps.regions.get(second, 0.0) * often / count[pair % many])
-        return found
+        return followers(self.lives, self.warps.regions)
 
     def share_with_users(self, region: str) -> float:
         """The share of warp time of a region and of those that directly follow it and load nothing themselves: a warp
@@ -177,22 +160,8 @@ class Evidence(VariantVerdicts):
 
     @cached_property
     def awaiting(self) -> dict[str, float]:
-        """The share of warp time that regions wait for what the region before them loads: those that load nothing
-        themselves and take far longer than their instructions do. A load ends when it is issued; its data is waited
-        for where it is used."""
-        each = max(_CYCLES, self.warps.per_sm / _SCHEDULERS)
-        found = {}
-        for loaded, users in self.followers.items():
-            # Older recordings do not say which loops have a known length.
-            for region in users if loaded in self.code and self.code[loaded].fetch_bytes else ():
-                one = self.code.get(region)
-                if one is None or not one.only_computes or self.kinds[region] is Purpose.WAIT:
-                    continue
-                took = median_cycles(self.lives, self.label, region)
-                needed = each * one.instructions + _SHARED_CYCLES * one.shared * one.mean_ways
-                if needed < _MOSTLY_WAITS * took:
-                    found[region] = (1 - needed / took) * self.shares.get(region, 0.0)
-        return found
+        """The share of warp time that regions which work wait for loads: their own, or those of the code before."""
+        return awaiting(self)
 
     @cached_property
     def issuing(self) -> float | None:

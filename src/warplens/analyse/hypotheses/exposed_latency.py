@@ -9,6 +9,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, SUPPORTED, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.hypotheses.pipeline_sides import Sides, side_evidence, sides_of
+from warplens.analyse.load_waits import loads_itself, loads_outside, waiting_together
 from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roofline import device_of
@@ -71,6 +72,7 @@ def exposure(e: Evidence) -> Exposure:
     portion = waits / max(e.warps.waiting, 1e-9) if e.waiting else 0.0
     exposed = {region.region: region.exposed for region in one.regions}
     top = max(e.fetching, key=lambda region: (exposed.get(region, 0.0), e.fetching[region]), default="")
+    top = top or max(e.awaiting, key=lambda region: e.awaiting[region], default="")
     idle = _idle_at_work(e)
     return Exposure(
         fetching=min(one.memory_exposed + min(portion, 1.0) * one.waiting + idle * (one.work_exposed + one.both), 1.0),
@@ -91,7 +93,8 @@ def _idle_at_work(e: Evidence) -> float:
         return 0.0
     waiting = min(sum(e.awaiting.values()) / working, 1.0)
     issuing = 1.0 if e.issuing is None else min(_PER_ISSUE * e.issuing, 1.0)
-    return float(max(waiting ** max(working * e.warps.per_sm, 1.0), waiting * (1 - issuing)))
+    apart = working * e.warps.per_sm / waiting_together(e)
+    return float(max(waiting ** max(apart, 1.0), waiting * (1 - issuing)))
 
 
 def _fetching(e: Evidence) -> float:
@@ -101,7 +104,8 @@ def _fetching(e: Evidence) -> float:
 
 def _in_flight(e: Evidence) -> float | None:
     """By Little's law: the bytes that a warp requests at a time, times the warps that fetch."""
-    code = {region: e.code[region] for region in e.fetching if region in e.code}
+    loading = [*e.fetching, *e.awaiting, *([""] if loads_outside(e) else [])]
+    code = {region: e.code[region] for region in loading if region in e.code}
     if not any(one.loads or one.copies for one in code.values()):
         return None
     if any(one.copies for one in code.values()):
@@ -126,7 +130,7 @@ def _judge(e: Evidence) -> Finding:
 
 def _without_marks(e: Evidence) -> Finding:
     """The verdict as if marks cost nothing."""
-    if not e.fetching:
+    if not (e.fetching or e.awaiting):
         return e.refuted(CAUSE, "no region that moves memory or waits for data is marked")
     sides = sides_of(e)
     if sides is not None and sides.both_wait:
@@ -229,7 +233,7 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         "resident_warps_per_sm": e.warps.per_sm,
     }
     user = max(e.awaiting, key=lambda region: e.awaiting[region], default="")
-    more = f" Warps wait for it where it is used, in `{user}`." if user else ""
+    more = f" Warps wait for it where it is used, in `{user}`." if user not in ("", seen.region) else ""
     if depth and depth.most:
         more += f" On average {depth.mean:.1f} loads were in flight when work began."
         evidence |= {"loads_in_flight": depth.mean, "loads_in_flight_max": depth.most}
@@ -260,6 +264,9 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
 
 def _gain(e: Evidence, seen: Exposure, both: float, exposed: float) -> Gain:
     """Fetches and work that alternate can overlap, and more in flight takes less time, until the memory is busy."""
+    if any(loads_itself(e, region) for region in e.awaiting):
+        # One region does both, so what warps wait for in it may all overlap, until something is busy.
+        return e.gain(0.0 if seen.saturates else seen.fetching, min(_fetching(e), e.room))
     if both >= _BOTH:
         most = max(seen.fetching, exposed * (1 - (seen.in_flight or 0.0) / seen.needed) if seen.idles else 0.0)
         return e.gain(0.0 if seen.saturates else both, most, roof=exposed)
