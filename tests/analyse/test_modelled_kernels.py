@@ -7,28 +7,17 @@ from collections import Counter
 
 import pytest
 
-from tests.support.modelled_authors import AUTHOR_FAMILIES
-from tests.support.modelled_barriers import BARRIER_FAMILIES
+from tests.support.modelled_families import FAMILIES, NO_REPAIR, harmless
 from tests.support.modelled_gpu import DEVICES, run_modelled
-from tests.support.modelled_kernels import FAMILIES as FIRST_FAMILIES
 from tests.support.modelled_kernels import Planted
-from warplens.analyse.finding import Finding
 from warplens.analyse.findings import findings
 
-FAMILIES = FIRST_FAMILIES | BARRIER_FAMILIES | AUTHOR_FAMILIES
-_NO_REPAIR = 0.08
-_SMALL = 0.05
-"""What the first finding about a healthy kernel may promise at least."""
 SEEDS = 8
 QUICK = (
     *("memory_bound_few_warps", "conflicts_that_do_not_matter", "spread_atomics", "copies_by_one_thread"),
     *("cached_latency", "ring_by_one_lane", "rounds_in_one_region"),
 )
 """Families that fooled the findings when they were first tried."""
-
-
-def harmless(first: Finding, remains: tuple[str, ...] = ()) -> bool:
-    return first.kind in ("nothing to fix", "undecided", *remains) or first.gain.low <= _SMALL
 
 
 def judged(name: str, seed: int) -> Counter[str]:
@@ -43,7 +32,7 @@ def judged(name: str, seed: int) -> Counter[str]:
         gain = 1 - less / took
         found["healthy"] += 1
         found["quiet"] += harmless(findings(repaired)[0], planted.remains)
-    if planted.cause and (gain is None or gain >= _NO_REPAIR):
+    if planted.cause and (gain is None or gain >= NO_REPAIR):
         found["broken"] += 1
         named = first.kind in (planted.cause, *planted.also)
         found["named"] += named

@@ -34,7 +34,7 @@ _COUNTED = frozenset(
 )
 _LOOPS = ("loop", "all", "main", "rows of mine")
 _BODIES = ("step", "round", "part", "one")
-_WAITS = frozenset({"sync", "meet", "wait empty", "wait full", "wait for tile", "enter"})
+_WAITS = frozenset({"sync", "meet", "wait empty", "wait full", "wait for tile", "enter", "free", "ready"})
 
 Marks = Callable[[str, "Place"], str]
 """The path of regions for a region of the family, at a place; `""` leaves it unmarked."""
@@ -90,7 +90,7 @@ def first_region(rng: random.Random, kernel: Modelled) -> Marks:
 
 def consumers(rng: random.Random, kernel: Modelled) -> Marks:
     """The wait of the producer, and the work of the consumers."""
-    shown = ("wait empty", "math") if kernel.stages else tuple(kernel.code)[1:2]
+    shown = ("wait empty", "free", "math", "gelu") if kernel.stages else tuple(kernel.code)[1:2]
     return lambda region, at: region if region in shown else ""
 
 
@@ -167,7 +167,9 @@ def _together(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for one in parts:
         for name, value in one.items():
             found[name] = max(found.get(name, 0), value) if name in _WORST else found.get(name, 0) + value
-    return found
+    known = sum(found.get(f"{need}_barriers", 0) for need in ("needed", "unneeded"))
+    left = found.get("barriers", 0) - known
+    return found | ({"unknown_barriers": left} if left > 0 else {})
 
 
 def ring_by_one_lane(rng: random.Random, device: Device) -> Planted:
@@ -209,15 +211,15 @@ def rounds_in_one_region(rng: random.Random, device: Device) -> Planted:
 
     def made(ahead: bool) -> Modelled:
         def program(block: int, warp: int) -> Program:
-            for turn in range(rounds):
-                part = f"{name}#{turn}"
+            for _ in range(rounds):
                 if ahead:
-                    yield part, Arrive()
-                yield part, Move(1280, waits=not ahead)
-                yield part, Shared(4)
-                yield part, Barrier()
-                yield part, Work(instructions, 1)
-                yield part, Barrier()
+                    yield name, Arrive()
+                yield name, Move(1280, waits=not ahead)
+                yield name, Shared(4)
+                yield name, Barrier()
+                yield name, Work(instructions, 1)
+                yield name, Barrier()
+                yield "", Work(1)
 
         return Modelled(program, slots * device.sms, warps, slots, {name: counts})
 

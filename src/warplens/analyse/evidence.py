@@ -378,6 +378,11 @@ class Evidence(VariantVerdicts):
         counts = {lives.regions[code]: float(found[code]) for code in np.flatnonzero(found)}
         return counts | {"": len(lives)}
 
+    @property
+    def lives_per_block(self) -> float:
+        """The warps of a block that left records, on average."""
+        return len(self.lives) / max(len(self.lives.blocks), 1)
+
     @cached_property
     def blocks_per_recorded(self) -> float:
         """How many blocks ran for each one that was recorded: 1 unless blocks were sampled."""

@@ -13,6 +13,7 @@ HIGH, MEDIUM, LOW = "high", "medium", "low"
 _WEIGHT = {HIGH: 1.0, MEDIUM: 0.8, LOW: 0.5}
 NOTHING_TO_FIX = "nothing to fix"
 UNMARKED_TIME = "unmarked time"
+WAITS_INSIDE = "waits inside a region"
 MINOR = 0.08
 """An expected gain below this is hardly worth the work."""
 

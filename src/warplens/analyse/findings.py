@@ -20,6 +20,7 @@ from warplens.analyse.finding import (
     REFUTED,
     SUPPORTED,
     UNDECIDED,
+    WAITS_INSIDE,
     Finding,
     Gain,
 )
@@ -52,6 +53,7 @@ _UNDECIDED = 0.25
 """What is undecided and may gain more than this is worth deciding first."""
 _WORTH_RECORDING = 0.1
 """What is withheld and would gain more than this is worth another recording."""
+_SIDES = ("slow producer", "slow consumer")
 _EXPLAINS = 0.5
 _HIDDEN = 0.05
 _ROOM = 0.1
@@ -266,7 +268,11 @@ def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequen
             evidence={"of_roof": reached},
             refuted_by="A version of the kernel that moves the same bytes, or does the same operations, in less time.",
         )
-    if open_ and open_[0].gain.high > _UNDECIDED and evidence.kinds.get(open_[0].region) is not Purpose.WORK:
+    if (
+        open_
+        and open_[0].gain.high > _UNDECIDED
+        and (open_[0].kind in (WAITS_INSIDE, *_SIDES) or evidence.kinds.get(open_[0].region) is not Purpose.WORK)
+    ):
         one = open_[0]
         more = {"evidence": dict(one.evidence), "region": one.region, "refuted_by": "The measurement that decides it."}
         return evidence.supported(UNDECIDED, f"Not decided: {one.what}", one.advice, one.gain, LOW, **more)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warplens.analyse.code_counts import CodeCounts
+from warplens.analyse.devices import find_peak
 from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.lifetimes import Lifetimes
 from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.roofline import device_of
 
 if TYPE_CHECKING:
     from warplens.analyse.evidence import Evidence
@@ -23,7 +25,7 @@ _MOSTLY_WAITS = 0.4
 LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
 _LEAST_INSIDE = 0.1
-_MOSTLY_MEET = 0.5
+_MOSTLY_MEET = _MOSTLY_LOADS = 0.5
 
 
 def followers(lives: Lifetimes, shares: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -77,7 +79,7 @@ def waiting_together(e: Evidence) -> float:
     that waits; else each by itself."""
     meet = [share for region, share in e.awaiting.items() if e.code[region].barriers]
     met = sum(meet) >= _MOSTLY_MEET * sum(e.awaiting.values())
-    return len(e.lives) / max(len(e.lives.blocks), 1) if met else 1.0
+    return e.lives_per_block if met else 1.0
 
 
 def loads_outside(e: Evidence) -> bool:
@@ -93,15 +95,31 @@ def uses_what_it_loads(one: CodeCounts) -> bool:
     return _loads(one) and not (others or one.loops or one.unbounded)
 
 
+def most_in_flight(e: Evidence) -> float:
+    """The bytes that the warps of an SM have in flight at most: all of them in the region that loads the most."""
+    return max((one.fetched_bytes for one in e.code.values() if one.loads), default=0.0) * e.warps.per_sm
+
+
 def _own_loads(e: Evidence, region: str, one: CodeCounts) -> float:
     """The share of a region's time for which it waits for its own loads: half-way between the least, the latency of the
-    loads or what slow instructions do not explain, and the most, what fast ones do not explain."""
+    loads or what slow instructions do not explain, and the most, what fast ones do not explain. Where warps meet in the
+    region, they may wait for one another as well: only the time of the loads counts, if it is most of it."""
     lasts = took(e, region)
-    latency = LATENCY_NS * e.lives.cycles_per_ns * max(one.load_levels, 1)
-    surely = 1 - needed_cycles(e, one, _CYCLES) / lasts
     at_most = 1 - needed_cycles(e, one, _LEAST_CYCLES) / lasts
-    least = max(surely, min(latency / lasts, at_most))
-    return float(max((least + at_most) / 2, 0.0))
+    loading = min(_loading_cycles(e, one) / lasts, at_most)
+    if one.barriers:
+        return max(loading, 0.0) if loading >= _MOSTLY_LOADS * at_most else 0.0
+    least = max(1 - needed_cycles(e, one, _CYCLES) / lasts, loading)
+    return max((least + at_most) / 2, 0.0)
+
+
+def _loading_cycles(e: Evidence, one: CodeCounts) -> float:
+    """What the loads of a region take: a latency for each that needs the result of another, and the time in which the
+    memory serves what warps that meet request together."""
+    peak = find_peak(device_of(e.trace))
+    together = e.lives_per_block if one.barriers else 1.0
+    served = one.fetched_bytes * together / (peak.bandwidth / peak.sms) if peak else 0.0
+    return (LATENCY_NS * max(one.load_levels, 1) + served) * e.lives.cycles_per_ns
 
 
 def needed_cycles(e: Evidence, one: CodeCounts, each: float) -> float:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, WarpDuty, warp_duties
+from warplens.analyse.code_counts import code_of
+from warplens.analyse.inner_waits import InnerWait, inner_waits
 from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roles import WarpRole, roles_by_kernel, warp_roles
+from warplens.analyse.wait_classes import WaitClass, wait_class
 from warplens.trace.edges import has_barrier_records
 from warplens.trace.model import Trace
+from warplens.trace.schema import LIFE
 from warplens.wording import percent
+
+_OF_ITS_OWN = 0.1
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,8 @@ class RoleWait:
     """How long its warps live, as a share of their blocks' time."""
     own_waits: tuple[str, ...] = ()
     """Regions in which its warps wait for what they have started themselves."""
+    unsure: float = 0.0
+    """The share of its warps' time that they may wait beside that, inside regions that also do something else."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +52,12 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
     """The roles of every kernel; `waits` is a regular expression for additional regions that only wait."""
     lives = Lifetimes.of(trace)
     purpose = lives.purpose_of(waits)
+    # What only holds other regions is nothing that a warp does.
+    purpose = {name: one for name, one in purpose.items() if one is Purpose.WAIT or name not in _hollow(lives)}
     roles, role = warp_roles(lives)
     by_role = _by_role(lives, role, len(roles), lives.waiting(waits))
     duties = _duties(trace)
+    inner = _inner_waits(lives, role, roles, lives.waiting(waits))
     life = lives.finish - lives.begin
     blocks = (lives.blocks.end - lives.blocks.begin)[lives.block] if len(lives) else life
     lived, lasted = (np.bincount(role, each, len(roles)) if len(roles) else life for each in (life, blocks))
@@ -55,16 +66,38 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
     for number, one in enumerate(roles):
         kernel = lives.launches[int(lives.variants[one.kernel][0])].kernel
         cycles = max(float(lived[number]), 1.0)
-        shares = {region: waited / cycles for region, waited in by_role[number].items()}
+        surely = {region: wait.surely for region, wait in inner[number].items()}
+        unsure = sum(wait.at_most - wait.surely for wait in inner[number].values()) / cycles
+        shares = {region: waited / cycles for region, waited in (by_role[number] | surely).items()}
         known = [duties[kernel, warp] for warp in one.warps if (kernel, warp) in duties]
         others = [roles[at] for at in numbers[one.kernel]]
-        side = _side_by_edges({duty.role for duty in known}) if known else _side(one, others, purpose)
+        waits_inside = {roles[at] for at in numbers[one.kernel] if inner[at]}
+        side = _side_by_edges({duty.role for duty in known}) if known else _side(one, others, purpose, waits_inside)
         if side == PRODUCER and known and _works_like(one, others, purpose):
             side = "any"
         alive = min(cycles / max(float(lasted[number]), 1.0), 1.0)
         own = tuple(sorted({region for duty in known for region in duty.own_waits}))
-        found[one.kernel].append(RoleWait(one, side, sum(shares.values()), shares, alive, own))
+        found[one.kernel].append(RoleWait(one, side, sum(shares.values()), shares, alive, own, unsure))
     return PerKernel({label: RoleWaits(tuple(some)) for label, some in found.items()})
+
+
+def _inner_waits(lives: Lifetimes, role: Int, roles: Sequence[WarpRole], waiting: Mask) -> list[dict[str, InnerWait]]:
+    """For each role of a kernel whose warps have several, the waits that no region shows by itself."""
+    found = []
+    for number, one in enumerate(roles):
+        infos = [info for at in lives.variants[one.kernel].tolist() if (info := lives.launches[at].info)]
+        code = code_of(infos)
+        alone = sum(other.kernel == one.kernel for other in roles) == 1
+        tracks = np.flatnonzero(role == number)
+        found.append({} if alone or not code else inner_waits(lives, tracks, code, waiting))
+    return found
+
+
+def _hollow(lives: Lifetimes) -> set[str]:
+    """Regions that hold others, and next to nothing of their own."""
+    cells, many = lives.cells, len(lives.regions)
+    whole, own = (np.bincount(cells.region, each, many) for each in (cells.duration, cells.exclusive))
+    return {lives.regions[code] for code in np.flatnonzero(own < _OF_ITS_OWN * whole)}
 
 
 def _duties(trace: Trace) -> dict[tuple[str, int], WarpDuty]:
@@ -102,28 +135,39 @@ def _works_like(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Pu
 
 
 def _works(role: WarpRole, purpose: dict[str, Purpose]) -> set[str]:
-    return {region for region in role.often if purpose[region] in (Purpose.WORK, Purpose.OTHER)}
+    return {region for region in role.often if purpose.get(region) in (Purpose.WORK, Purpose.OTHER)}
 
 
-def _side(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> str:
+def _side(
+    role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose], waits_inside: Collection[WarpRole] = ()
+) -> str:
     """The side of a role among those of its kernel, from what it does and what it waits in.
 
-    A role that moves memory and does no work produces, if others wait. A role that works consumes, if it waits and
-    another role produces: what it stores itself does not make it a producer.
+    A role that moves memory and does no work produces, if others wait or have no marks. A role that works consumes, if
+    it waits and another role produces: what it stores itself does not make it a producer.
     """
     if _feeds(role, purpose):
-        return "producer" if any(_waits(other, purpose) for other in roles if other is not role) else "any"
+        others = [other for other in roles if other is not role]
+        may_wait = any(_waits(other, purpose) or other in waits_inside or is_unmarked(other) for other in others)
+        return "producer" if may_wait else "any"
     feeds = any(_feeds(other, purpose) for other in roles if other is not role)
-    return "consumer" if feeds and _waits(role, purpose) else "any"
+    return "consumer" if feeds and (_waits(role, purpose) or role in waits_inside) else "any"
+
+
+def is_unmarked(role: WarpRole) -> bool:
+    """Whether the warps of a role left no record."""
+    return role.regions == (LIFE,)
 
 
 def _feeds(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
-    does = {purpose[region] for region in role.often}
-    return Purpose.MEMORY in does and not does & {Purpose.WORK, Purpose.OTHER}
+    """Whether a role moves memory and does no work, or waits for room and does nothing else that is marked."""
+    does = {purpose.get(region) for region in role.often}
+    room = any(purpose.get(region) is Purpose.WAIT and wait_class(region) is WaitClass.SPACE for region in role.often)
+    return bool(Purpose.MEMORY in does or room) and not does & {Purpose.WORK, Purpose.OTHER}
 
 
 def _waits(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
-    return any(purpose[region] is Purpose.WAIT for region in role.often)
+    return any(purpose.get(region) is Purpose.WAIT for region in role.often)
 
 
 def roles_table(kernel: str, one: RoleWaits) -> AnswerTable:
@@ -133,12 +177,17 @@ def roles_table(kernel: str, one: RoleWaits) -> AnswerTable:
             each.role.name,
             each.side,
             percent(each.share),
-            ", ".join(f"{region} {percent(share)}" for region, share in each.waits.items()) or "-",
+            ", ".join(f"{region or '(unmarked)'} {percent(share)}" for region, share in each.waits.items() if share)
+            or "-",
             ", ".join(each.role.regions),
         )
         for each in one.roles
     )
     return AnswerTable(f"{kernel}: roles of warps", ("role", "side", "waits", "in", "regions"), rows)
+
+
+def _waits_text(waits: Mapping[str, float]) -> str:
+    return ", ".join(f"{region or '(unmarked)'} {percent(share)}" for region, share in waits.items() if share)
 
 
 ROLES = Analysis("roles", run=lambda ask: role_waits(ask.trace, waits=ask.waits), table=roles_table)

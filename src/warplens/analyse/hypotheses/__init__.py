@@ -22,6 +22,7 @@ from warplens.analyse.hypotheses.register_spills import REGISTER_SPILLS
 from warplens.analyse.hypotheses.serialised_section import SERIALISED_SECTION
 from warplens.analyse.hypotheses.uncoalesced_access import UNCOALESCED_ACCESS
 from warplens.analyse.hypotheses.unmarked_time import UNMARKED_TIME
+from warplens.analyse.hypotheses.waits_inside import WAITS_INSIDE
 from warplens.analyse.hypotheses.warp_balance import WARP_BALANCE
 
 HYPOTHESES: dict[str, Hypothesis] = {
@@ -46,6 +47,7 @@ HYPOTHESES: dict[str, Hypothesis] = {
         EXPOSED_LATENCY,
         CACHE_MISSES,
         CLOCK_DROP,
+        WAITS_INSIDE,
         UNMARKED_TIME,
         LATE_RANK,
     )

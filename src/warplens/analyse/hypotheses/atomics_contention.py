@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.region_purpose import Purpose, words_of
 from warplens.wording import integer, percent
@@ -42,15 +42,24 @@ def _judge(e: Evidence) -> Finding:
         "warps queue for the same addresses.",
         "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
         "atomic per block; or give each block a copy.",
-        # In a loop, nothing says how many of the instructions are atomics.
-        e.gain(share / 2, share)
+        # In a loop, nothing says how many of the instructions are atomics, or how long loads beside them take.
+        _gain_in_loop(e, name, share)
         if _in_loop(e, name)
         else e.gain(waiting * (queued if waiting > _LONG_QUEUE else share), waiting * (1 - (1 - queued) ** 2)),
-        LOW if passed_on else HIGH if e.code else MEDIUM,
+        LOW if passed_on or _beside_loads(e, name) else HIGH if e.code else MEDIUM,
         region=name,
         evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},
         refuted_by="The same atomics on addresses of their own take as long.",
     )
+
+
+def _beside_loads(e: Evidence, name: str) -> bool:
+    """Whether the atomics are in a loop of unknown length that also loads, so that either may take its time."""
+    return _in_loop(e, name) and name in e.code and bool(e.code[name].loads)
+
+
+def _gain_in_loop(e: Evidence, name: str, share: float) -> Gain:
+    return Gain.between(0.0, share) if _beside_loads(e, name) else e.gain(share / 2, share)
 
 
 def _cycles_alone(e: Evidence, name: str) -> float:

@@ -72,6 +72,8 @@ def _from_code(e: Evidence) -> Finding:
     waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
     busy, plain = min(needed, 1.0), min(needed * e.kernel_ns / e.plain_ns, 1.0)
+    if e.memory_busy and plain <= _BUSY:
+        return e.refuted(CAUSE, "warps wait for the memory, which moves as much as it can, longer than for conflicts")
     # How often a loop inside the region runs is not known, and what else it waits for may take as long.
     unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and plain <= _BUSY)
     unknown = " The trace does not show how often, as they are in a loop beside accesses to memory." if unsure else ""

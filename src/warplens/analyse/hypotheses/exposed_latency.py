@@ -130,11 +130,13 @@ def _judge(e: Evidence) -> Finding:
 
 def _without_marks(e: Evidence) -> Finding:
     """The verdict as if marks cost nothing."""
-    if not (e.fetching or e.awaiting):
-        return e.refuted(CAUSE, "no region that moves memory or waits for data is marked")
     sides = sides_of(e)
     if sides is not None and sides.both_wait:
-        return _busy(e) if e.memory_busy else _shallow(e, sides)
+        if e.memory_busy:
+            return _busy(e)
+        return _unknown_copies(e, sides) if _copies_outside(e) else _shallow(e, sides)
+    if not (e.fetching or e.awaiting):
+        return e.refuted(CAUSE, "no region that moves memory or waits for data is marked")
     if sides is not None and sides.consumer_wait <= max(sides.producer_wait, _LEAST):
         return e.refuted(CAUSE, f"consumers wait {percent(sides.consumer_wait)} of their time for producers")
     reached, awaited = e.memory_at_most, sum(share for name, share in e.fetching.items() if name in e.waiting)
@@ -208,13 +210,33 @@ def _idle_memory(e: Evidence, reached: float, awaited: float) -> Finding:
     )
 
 
+def _copies_outside(e: Evidence) -> bool:
+    """Whether copies are outside all regions, in a loop, so that how much they move is not known."""
+    one = e.code.get("")
+    return one is not None and bool(one.copies and one.repeats)
+
+
+def _unknown_copies(e: Evidence, sides: Sides) -> Finding:
+    return e.undecided(
+        CAUSE,
+        f"The producer ({sides.producer.role.name}) waits {percent(sides.producer_wait)} of its time and the consumers "
+        f"({sides.consumer.role.name}) {percent(sides.consumer_wait)}, for one another. Either the ring has too few "
+        "stages (too little in flight), or its copies keep the memory busy. They are outside all regions, so how much "
+        "they move is not known.",
+        "Mark the copies, or give the bytes that must be moved (--bytes).",
+        Gain.between(0.0, sides.both_wait),
+        region=sides.producer_at or sides.consumer_at,
+    )
+
+
 def _shallow(e: Evidence, sides: Sides) -> Finding:
     """A ring with too few stages: more of them leave the time of the slower side."""
     return e.supported(
         CAUSE,
         f"The ring has too few stages for the latency of its copies: the producer ({sides.producer.role.name}) waits "
-        f"{percent(sides.producer_wait)} of its time in `{sides.producer_at}` and the consumers "
-        f"({sides.consumer.role.name}) {percent(sides.consumer_wait)} in `{sides.consumer_at}`, for one another.",
+        f"{percent(sides.producer_wait)} of its time in {e.named(sides.producer_at)} and the consumers "
+        f"({sides.consumer.role.name}) {percent(sides.consumer_wait)} in {e.named(sides.consumer_at)}, for one "
+        "another.",
         "Use more stages, or larger tiles, so that more copies are in flight.",
         e.gain(sides.both_wait, roof=sides.both_wait),
         HIGH,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, Finding
+from warplens.analyse.hypotheses.exposed_latency import needed_bytes
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.load_waits import most_in_flight
 from warplens.analyse.waves import WAVES, grid_evidence
 from warplens.wording import percent, plural
 
@@ -31,11 +33,21 @@ def _judge(e: Evidence) -> Finding:
         "Split the work into more, smaller blocks (smaller tiles, split-K, more rows in parallel), so that every SM "
         "gets at least one.",
         # What the kernel moves must still be moved, however many SMs ask for it.
-        e.gain(min(grid.unused, max(1 - e.memory_at_least / _REACHABLE, 0.0)), most, roof=most),
+        e.gain(0.0 if _may_fill_memory(e) else min(grid.unused, _room(e)), most, roof=most),
         HIGH,
         evidence=grid_evidence(grid),
         refuted_by="A grid of twice as many blocks of half the work that takes as long.",
     )
+
+
+def _room(e: Evidence) -> float:
+    return max(1 - e.memory_at_least / _REACHABLE, 0.0)
+
+
+def _may_fill_memory(e: Evidence) -> bool:
+    """Whether the SMs that have blocks may keep the memory busy on their own, and nothing says how much they move."""
+    used = e.warps.sms / max(e.of(WAVES).sms, 1)
+    return e.memory_reached is None and most_in_flight(e) * used >= needed_bytes(e)
 
 
 GRID_SIZE = Hypothesis(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, MEDIUM, Finding
-from warplens.analyse.hypotheses.exposed_latency import exposure
+from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
+from warplens.analyse.hypotheses.exposed_latency import exposure, needed_bytes
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.load_waits import most_in_flight
 from warplens.analyse.occupancy import OCCUPANCY
 from warplens.analyse.waves import WAVES
 from warplens.driver.theoretical_occupancy import Occupancy
-from warplens.wording import percent
+from warplens.wording import byte_size, percent
 
 CAUSE = "low occupancy"
 _ENOUGH = 16
@@ -46,14 +47,23 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(CAUSE, f"{shown}: there are not enough blocks for more")
     if not set(limit.limiters) <= _LIFTABLE:
         return e.refuted(CAUSE, f"{shown}: an SM holds no more blocks of this size")
-    if e.memory_busy or (seen.saturates and warps >= _SCHEDULERS):
+    full = seen.in_flight is not None and seen.in_flight >= seen.needed
+    if e.memory_busy or full or (seen.saturates and warps >= _SCHEDULERS):
         return e.refuted(CAUSE, f"{shown}, which keep the memory busy")
     if idle < 0.1 and warps >= _SCHEDULERS:
         return e.refuted(CAUSE, f"{shown}, and work runs on the SM for most of the time")
+    most = 1 - warps / min(possible, 2 * _ENOUGH)
+    if seen.in_flight is None and e.memory_reached is None and most_in_flight(e) >= needed_bytes(e):
+        return e.undecided(
+            CAUSE,
+            f"There are {shown}, which may have {byte_size(most_in_flight(e))} in flight on an SM: enough to keep the "
+            "memory busy. The trace does not show how long they wait for it.",
+            "Mark the loads and the work of one round by themselves, or record it with `warplens run --auto`.",
+            Gain.between(0.0, most),
+        )
     limiters = " and ".join(limit.limiters)
     unhidden = f"; for {percent(idle)} of the SM time data is fetched and no work runs" if idle >= 0.1 else ""
     # Twice the warps take half the time as long as nothing but latency is the limit, which more and more of them reach.
-    most = 1 - warps / min(possible, 2 * _ENOUGH)
     least = 1 - math.sqrt(max(warps / _ENOUGH, 1 - most))
     return e.supported(
         CAUSE,

@@ -8,10 +8,10 @@ from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import LOW, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
-from warplens.analyse.role_waits import ROLES, RoleWait
+from warplens.analyse.role_waits import ROLES, RoleWait, is_unmarked
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
-from warplens.wording import percent
+from warplens.wording import numbered, percent
 
 PRODUCER, CONSUMER = "slow producer", "slow consumer"
 _LEAST = 0.1
@@ -38,8 +38,22 @@ class Sides:
         With enough stages one side never waits. With too few, each tile takes the latency of its copy and the time of
         both sides, divided by the stages; more stages leave the time of the slower side.
         """
-        less, more = sorted((self.producer_wait, self.consumer_wait))
-        return less if less >= _BOTH and more <= _ALIKE * less else 0.0
+        return _both(self.producer_wait, self.consumer_wait)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the slower side may wait as well, inside a region that also does something else."""
+        most = [wait + one.unsure for wait, one in self._waits]
+        return not self.both_wait and bool(_both(*most))
+
+    @property
+    def _waits(self) -> tuple[tuple[float, RoleWait], tuple[float, RoleWait]]:
+        return (self.producer_wait, self.producer), (self.consumer_wait, self.consumer)
+
+
+def _both(one: float, other: float) -> float:
+    less, more = sorted((one, other))
+    return less if less >= _BOTH and more <= _ALIKE * less else 0.0
 
 
 def sides_of(e: Evidence) -> Sides | None:
@@ -77,18 +91,22 @@ def _judge_producer(e: Evidence) -> Finding:
         return e.refuted(PRODUCER, _SHALLOW)
     if sides.consumer_wait < _LEAST or sides.consumer_wait < sides.producer_wait:
         return e.refuted(PRODUCER, f"consumers wait {percent(sides.consumer_wait)} of their time for data")
+    if sides.unsure:
+        return _unsure(e, PRODUCER, sides, sides.consumer_wait)
     name = sides.producer.role.name
+    most = sides.consumer_wait + sides.consumer.unsure
     return e.supported(
         PRODUCER,
         f"The producer is too slow: consumers ({sides.consumer.role.name}) wait {percent(sides.consumer_wait)} of "
-        f"their time in `{sides.consumer_at}`, while the producer ({name}) waits {percent(sides.producer_wait)}.",
+        f"their time in {e.named(sides.consumer_at)}, while the producer ({name}) waits "
+        f"{percent(sides.producer_wait)}.",
         "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
         "lane).",
         # What consumers do not wait for remains; memory that is slower than both may take the place of the producer.
         e.gain(
             e.surely_gained * sides.consumer_wait,
-            sides.consumer_wait,
-            roof=sides.consumer_wait + 0.05 * (1 - sides.consumer_wait),
+            most,
+            roof=most + 0.05 * (1 - most),
         ),
         MEDIUM,
         region=sides.consumer_at,
@@ -101,15 +119,17 @@ def _judge_producer(e: Evidence) -> Finding:
 def _judge_consumer(e: Evidence) -> Finding:
     sides = sides_of(e)
     if sides is None:
-        return e.refuted(CONSUMER, "no warps of a block consume what others produce")
+        return _unmarked_consumers(e) or e.refuted(CONSUMER, "no warps of a block consume what others produce")
     evidence = side_evidence(sides)
     if sides.both_wait:
         return e.refuted(CONSUMER, _SHALLOW)
     if sides.producer_wait < _LEAST or sides.producer_wait < sides.consumer_wait:
         return e.refuted(CONSUMER, f"the producer waits {percent(sides.producer_wait)} of its time for free stages")
+    if sides.unsure:
+        return _unsure(e, CONSUMER, sides, sides.producer_wait)
     what = (
         f"The consumers are the limit: the producer ({sides.producer.role.name}) waits {percent(sides.producer_wait)} "
-        f"of its time in `{sides.producer_at}`, the consumers ({sides.consumer.role.name}) "
+        f"of its time in {e.named(sides.producer_at)}, the consumers ({sides.consumer.role.name}) "
         f"{percent(sides.consumer_wait)}."
     )
     others = [one for one in e.of(ROLES).roles if one.side != "producer" and one.role.often]
@@ -130,6 +150,48 @@ def _judge_consumer(e: Evidence) -> Finding:
         warps=sides.consumer.role.warps,
         evidence=evidence | {"consumer_warps_per_sm": busy},
         refuted_by="Twice the consumer warps, each with half the work, take as long.",
+    )
+
+
+def _unsure(e: Evidence, cause: str, sides: Sides, wait: float) -> Finding:
+    """One side waits; whether the other does, inside a region that also works, its instructions do not say."""
+    slow = sides.producer if cause == PRODUCER else sides.consumer
+    region = max(slow.waits, key=lambda name: slow.waits[name], default="")
+    waits_at = sides.consumer_at if cause == PRODUCER else sides.producer_at
+    return e.undecided(
+        cause,
+        f"{(sides.consumer if cause == PRODUCER else sides.producer).role.name} wait {percent(wait)} of their time in "
+        f"{e.named(waits_at)}. Either {slow.role.name} are too slow ({cause}), or both wait for one another, as the "
+        f"ring has too few stages (too little in flight): {e.named(region)} has a wait and work in one region.",
+        "Mark the wait by itself, or record it with `warplens run --auto`.",
+        Gain.between(0.0, wait),
+        region=region,
+    )
+
+
+def _unmarked_consumers(e: Evidence) -> Finding | None:
+    """A producer that waits for room, where the warps that take what it brings have no marks."""
+    roles = e.of(ROLES).roles
+    producers = [one for one in roles if one.side == "producer"]
+    others = [warp for one in roles if is_unmarked(one.role) for warp in one.role.warps]
+    if not producers or not others:
+        return None
+    producer = max(producers, key=lambda one: one.share)
+    waits, region = _steady(e, producer, {WaitClass.SPACE})
+    if waits < _LEAST:
+        return None
+    return e.supported(
+        CONSUMER,
+        f"The consumers may be the limit: the producer ({producer.role.name}) waits {percent(waits)} of its time in "
+        f"{e.named(region)}. Nothing is marked in {numbered('warp', others)}, so the trace does not show what they do "
+        "meanwhile.",
+        "Mark the wait and the work of the consumers, or record it with `warplens run --auto`.",
+        Gain.between(0.0, waits),
+        LOW,
+        region=region,
+        warps=others,
+        evidence={"producer_wait": waits},
+        refuted_by="Consumers that wait for data most of their time.",
     )
 
 

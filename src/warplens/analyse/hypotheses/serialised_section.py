@@ -14,6 +14,7 @@ from warplens.analyse.groups import reduce_by
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.intervals import length, union
 from warplens.analyse.lifetimes import Int, Lifetimes
+from warplens.analyse.load_waits import loads_outside
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
@@ -150,6 +151,7 @@ def _paced_by_memory(e: Evidence) -> bool:
     """Whether warps spend most of their time with loads: data that arrives piece by piece is also worked on piece by
     piece, with no lock."""
     loading = sum(share for region, share in e.fetching.items() if region in e.code and e.code[region].loads)
+    loading += e.warps.unmarked if loads_outside(e) else 0.0
     return e.memory_busy or loading >= _MOSTLY_LOADS
 
 
