@@ -74,8 +74,8 @@ def test_a_chain_of_flags_is_serialised() -> None:
     spans = []
     for block in range(SMS):
         spans += [
-            Span("A", 0, 1 + 1_000 * block, block, 0, sm=block),
-            Span("B", 1 + 1_000 * block, 900, block, 0, sm=block),
+            Span("A", 0, 1 + 10_000 * block, block, 0, sm=block),
+            Span("B", 1 + 10_000 * block, 9_900, block, 0, sm=block),
         ]
     first = findings(kernel(spans, {"A": POLL, "B": {"instructions": 90}}))[0]
     assert (first.kind, first.region) == ("serialised section", "A")

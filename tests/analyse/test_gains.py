@@ -160,3 +160,57 @@ def test_warps_of_blocks_that_the_trace_does_not_know_have_loads_in_flight_too()
     known, unknown = (verdict(findings(sampled(spans, code, SMS * more)), "too little in flight") for more in (1, 8))
     assert known.verdict == "supported", "4 warps with 1 KiB each"
     assert unknown.verdict == "refuted", "32 warps with 1 KiB each"
+
+
+@pytest.mark.parametrize(("turn_ns", "atomics", "least", "most"), [(1_000, 0, 0.0, 0.3), (10_000, 0, 0.6, 1.0),
+                                                                   (1_000, 1, 0.6, 1.0)])  # fmt: skip
+def test_an_order_that_must_be_kept_leaves_what_passing_on_a_turn_takes(
+    turn_ns: int, atomics: int, least: float, most: float
+) -> None:
+    """A chain of flags passes on each turn through the cache; a lock may be replaced by something without turns."""
+    spans = []
+    for block in range(SMS):
+        spans += [
+            Span("A", 0, 1 + turn_ns * block, block, 0, sm=block),
+            Span("B", 1 + turn_ns * block, turn_ns - 100, block, 0, sm=block),
+        ]
+    wait = {"instructions": 30, "polls": 1, "loads": 2, "atomics": atomics}
+    one = verdict(findings(kernel(spans, {"A": wait, "B": {"instructions": 90}})), "serialised section")
+    assert least <= one.gain.low <= most
+    assert one.gain.high > 0.95
+
+
+def test_scattered_stores_may_hold_up_the_regions_beside_them() -> None:
+    """Most of the time is in a region that stores nothing, whose instructions take a tenth of it."""
+    code = {
+        "draw": {"instructions": 400},
+        "keep": {"instructions": 18, "stores": 16, "store_waste": 8, "moved_bytes": 200, "wasted_bytes": 1400},
+    }
+    one = verdict(
+        findings(kernel(loop({"draw": 80_000, "keep": 20_000}, warps=16, rounds=1), code)), "uncoalesced access"
+    )
+    assert one.gain.low < 0.4
+    assert 0.85 <= one.gain.high < 0.97
+
+
+def test_conflicts_in_a_loop_of_unknown_length_take_what_its_rounds_do_not_need() -> None:
+    """16 warps with 8 accesses each to one bank: 4,096 cycles a round, of which instructions need 300."""
+    counts = {"instructions": 40, "shared": 8, "ways": 32, "conflicts": 248, "loops": 1, "unbounded": 1}
+    one = verdict(findings(kernel(loop({"x": 200_000, "y": 100}, warps=16), {"x": counts})), "bank conflicts")
+    assert one.gain.low > 0.6
+    assert one.gain.high > 0.9
+    alone = verdict(findings(kernel(loop({"x": 200_000, "y": 100}, warps=1), {"x": counts})), "bank conflicts")
+    assert alone.gain.high < 0.5, "a warp alone takes as long for its instructions"
+
+
+def test_more_blocks_gain_until_an_sm_is_full_or_busy() -> None:
+    """A warp on a quarter of the SMs: the others are idle, and so are most schedulers of these."""
+    spans = [Span("x", 0, 100_000, block, 0, sm=block) for block in range(SMS // 4)]
+    gains = []
+    for instructions in (1_000, 600_000):
+        trace = kernel(spans, {"x": {"instructions": instructions}})
+        trace.meta = replace(trace.meta, devices={"0": {**trace.meta.devices.get("0", {}), "sm_count": SMS}})
+        gains.append(verdict(findings(trace), "too few blocks").gain)
+    few, busy = gains
+    assert few.high > 0.98
+    assert 0.75 < busy.high < 0.85

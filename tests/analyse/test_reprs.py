@@ -14,7 +14,7 @@ CAPTURE = ROOT / "tests" / "golden" / "captures" / "triton_matmul.wlcap"
 
 def test_findings_print_as_a_list_of_causes_and_gains() -> None:
     lines = repr(wl.load(CAPTURE).findings()).splitlines()
-    assert lines[0].startswith("1. too few blocks in matmul: saves 79.9 to 97.0 % (")
+    assert lines[0].startswith("1. too few blocks in matmul: saves 79.9 to 98.5 % (")
     assert lines[0].endswith("confidence high")
     assert lines[-1].startswith("undecided: ")
     assert repr(make_trace([]).findings()) == "no findings"

@@ -22,6 +22,9 @@ _LEAST_MEAN = 1.5
 _LEAST_COUNTED = 0.25
 _BUSY = 0.5
 """From this share of the time on, shared memory is what the kernel waits for."""
+_SCHEDULERS = 4
+_CYCLES, _SHARED_LATENCY = 4, 30
+"""What an instruction takes if the next one needs its result, and an access to shared memory."""
 _SHARED_WORDS = {"smem", "shared", "lds", "sts", "ldsm", "ldmatrix", "stmatrix", "transpose"}
 
 
@@ -71,6 +74,10 @@ def _from_code(e: Evidence) -> Finding:
     most = min(1.2 * share + _at_barriers(e), 1.0) * (max(portion, min(0.3, _due(e, name))) if name else 1.0)
     waited = 0.0 if e.code[name].waits_for_memory else share * portion
     slower = 1 - 1 / e.code[name].mean_ways
+    if name and e.code[name].loops and not e.code[name].waits_for_memory:
+        # How often an instance makes its accesses is not known, but of a round of its loop it is.
+        slower, waited = _of_a_round(e, name), share
+        most = min(1.2 * share + _at_barriers(e), 1.0)
     busy, plain = min(needed, 1.0), min(needed * e.kernel_ns / e.plain_ns, 1.0)
     if e.memory_busy and plain <= _BUSY:
         return e.refuted(CAUSE, "warps wait for the memory, which moves as much as it can, longer than for conflicts")
@@ -89,6 +96,15 @@ def _from_code(e: Evidence) -> Finding:
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
+
+
+def _of_a_round(e: Evidence, name: str) -> float:
+    """The share of a loop's time that conflicts take. A round takes as long as the accesses of all warps that are in
+    it, as their instructions on the schedulers, or as one warp alone, whichever is longest."""
+    one, warps = e.code[name], max(e.shares.get(name, 0.0) * e.warps.per_sm, 1.0)
+    alone = _CYCLES * one.instructions + _SHARED_LATENCY * one.shared
+    others = max(one.shared * warps, one.instructions * warps / _SCHEDULERS, alone)
+    return 1 - others / max(one.shared * one.mean_ways * warps, others)
 
 
 def _weight(e: Evidence, name: str) -> float:

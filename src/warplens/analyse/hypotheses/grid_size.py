@@ -12,7 +12,8 @@ from warplens.wording import percent, plural
 
 CAUSE = "too few blocks"
 _LEAST_UNUSED = 0.05
-_FULL_WARPS = 16
+_MOST_WARPS = 32
+"""Of an SM: eight per scheduler hide nearly all latencies."""
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
 
@@ -24,8 +25,9 @@ def _judge(e: Evidence) -> Finding:
             CAUSE, f"{grid.blocks:,} blocks ran on {round(grid.sms * (1 - grid.unused))} of {grid.sms} SMs"
         )
     used = round(grid.sms * (1 - grid.unused))
-    # More blocks also put more warps on each SM, which hides latency as long as there are few.
-    most = 1 - (1 - grid.unused) * max(0.25, min(1.0, e.warps.per_sm / _FULL_WARPS))
+    # More blocks also put more warps on each SM, which hides latency as long as there are few and the SM is not busy.
+    busy = max(e.warps.per_sm / _MOST_WARPS, e.issued_at_least, e.shared_busy)
+    most = 1 - (1 - grid.unused) * min(busy, 1.0)
     return e.supported(
         CAUSE,
         f"The grid is too small for the device: {plural(grid.blocks, 'block')} keep {used} of {grid.sms} SMs busy, the "

@@ -35,6 +35,8 @@ _LEAST_BLOCKS = 8
 _OVERLAP = 0.05
 _MOST_OF_ONE = 0.5
 _MOSTLY_LOADS = 0.5
+_PASS_ON_NS = 700
+"""To pass on a turn: write a flag to the cache of the device, see it there, and read what it guards."""
 _SURE = 0.9
 """An order that must be kept leaves part of the waiting, however much of it there is."""
 
@@ -126,6 +128,19 @@ def _without_waits(e: Evidence) -> float:
     return 1 - alone * math.ceil(e.of(WAVES).waves) / e.kernel_ns
 
 
+def _sure(e: Evidence, region: str) -> float:
+    """The share of the kernel's time that is surely saved, at most. A chain of flags that gives each block its turn
+    remains where the order must be kept: then each turn still has to be passed on through the cache."""
+    code = e.code.get(region)
+    if code is None or not code.polls or code.atomics or region not in e.lives.region_codes:
+        return _SURE
+    cells, lives = e.lives.cells, e.lives
+    here = cells.region == lives.region_codes[region]
+    most = reduce_by(np.maximum, cells.count[here], lives.block[cells.track[here]], len(lives.blocks))
+    turns = float(np.maximum(most, 0).sum()) * e.blocks_per_recorded / len(e.launches)
+    return min(_SURE, max(1 - turns * _PASS_ON_NS / e.plain_ns, 0.0))
+
+
 def _held_blocks(e: Evidence, regions: list[str]) -> float:
     """The share of the blocks' time in which one of their warps waits for its turn; the others may wait for that warp
     at a barrier."""
@@ -171,7 +186,7 @@ def _judge(e: Evidence) -> Finding:
             f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, "
             f"the others wait at `{wait}` ({percent(work.waiting)} of warp time).",
             _ADVICE,
-            e.gain(min(saved, _SURE), saved),
+            e.gain(min(saved, _sure(e, wait)), saved),
             HIGH,
             region=wait,
             evidence=evidence,
@@ -191,7 +206,9 @@ def _judge(e: Evidence) -> Finding:
             else f"Warps spend {percent(share)} of their time in `{wait}`, whose code tries a lock or reads a flag "
             "until it may go on.",
             _ADVICE,
-            e.gain(min(saved, _SURE) if only_waits else max(share / 2, min(1 - 3 * (1 - share), _SURE)), saved),
+            e.gain(
+                min(saved, _sure(e, wait)) if only_waits else max(share / 2, min(1 - 3 * (1 - share), _SURE)), saved
+            ),
             HIGH,
             region=wait,
             evidence={**(evidence if only_waits else {}), "share_of_time": share},

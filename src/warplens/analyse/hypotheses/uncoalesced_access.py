@@ -29,6 +29,7 @@ _LEAST_UNKNOWN = 0.3
 _REACHABLE = 0.9
 """Of the listed peak of the memory."""
 _LINE_OF_SECTORS = 4
+_SEVERE_LOSS = 1 - 1 / _SEVERE
 
 
 def _judge(e: Evidence) -> Finding:
@@ -123,7 +124,11 @@ def _gain(e: Evidence, share: float, lost: float, unused: float = 1.0) -> Gain:
     its own."""
     left = max(1 - lost, (e.memory_reached or 0.0) / _REACHABLE)
     saved = (1 + share) / 2 * (1 - left)
-    return e.gain(e.surely_gained * min(saved, (1 + share) / 2 * unused), saved, roof=1 - (1 - lost) / _LINE_OF_SECTORS)
+    roof = 1 - (1 - lost) / _LINE_OF_SECTORS
+    gain = e.gain(e.surely_gained * min(saved, (1 + share) / 2 * unused), saved, roof=roof)
+    # It may hold up all the others as well: then as much is left as keeps the schedulers or the memory busy.
+    held = min(1 - left, e.room)
+    return Gain.between(gain.low, max(gain.high, min(held, roof, e.most_gain))) if lost >= _SEVERE_LOSS else gain
 
 
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:
