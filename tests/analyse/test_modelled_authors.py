@@ -90,6 +90,11 @@ def test_marks_that_hide_the_limit_give_no_false_first_finding(family: str, auth
     assert harmless(first(family, author, version))
 
 
+def test_warps_without_marks_are_named() -> None:
+    found = first("cached_latency", "one_warp")
+    assert (found.kind, "Nothing is marked in warp" in found.what) == (UNMARKED_TIME, True)
+
+
 def test_work_that_loads_outside_all_regions_pace_is_not_serialised() -> None:
     assert harmless(first("too_few_blocks", "consumers", "repaired", 501), planted("too_few_blocks", 501).remains)
 

@@ -37,8 +37,8 @@ def inner_waits(lives: Lifetimes, tracks: Int, code: Mapping[str, CodeCounts], w
     found = {}
     for number in codes.tolist():
         one = code.get(lives.regions[number])
-        mine = here & (cells.region == number)
         if one is not None and one.waits and not (one.loops or one.unbounded):
+            mine = here & (cells.region == number)
             spent, ran = float(cells.own[mine].sum()), one.instructions * float(cells.count[mine].sum())
             found[lives.regions[number]] = InnerWait(
                 *(max(spent - each * ran, 0.0) for each in (_CYCLES, _LEAST_CYCLES))

@@ -24,6 +24,8 @@ access to shared memory."""
 _MOSTLY_WAITS = 0.4
 LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
+_LEAST_SHARE = 0.002
+"""Of warp time: what is less is not looked at, as a kernel may have thousands of regions."""
 _LEAST_INSIDE = 0.1
 _MOSTLY_MEET = _MOSTLY_LOADS = 0.5
 
@@ -58,7 +60,7 @@ def awaiting(e: Evidence) -> dict[str, float]:
     found = {}
     for region, share in e.warps.regions.items():
         one = e.code.get(region)
-        if one is None or e.kinds[region] is Purpose.WAIT or not share:
+        if one is None or e.kinds[region] is Purpose.WAIT or share < _LEAST_SHARE:
             continue
         if one.only_computes and (region in before or outside):
             part = 1 - needed_cycles(e, one, _CYCLES) / took(e, region)

@@ -52,8 +52,8 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
     """The roles of every kernel; `waits` is a regular expression for additional regions that only wait."""
     lives = Lifetimes.of(trace)
     purpose = lives.purpose_of(waits)
-    # What only holds other regions is nothing that a warp does.
-    purpose = {name: one for name, one in purpose.items() if one is Purpose.WAIT or name not in _hollow(lives)}
+    hollow = _hollow(lives)  # what only holds other regions is nothing that a warp does
+    purpose = {name: one for name, one in purpose.items() if one is Purpose.WAIT or name not in hollow}
     roles, role = warp_roles(lives)
     by_role = _by_role(lives, role, len(roles), lives.waiting(waits))
     duties = _duties(trace)

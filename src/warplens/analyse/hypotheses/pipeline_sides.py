@@ -155,14 +155,18 @@ def _judge_consumer(e: Evidence) -> Finding:
 
 def _unsure(e: Evidence, cause: str, sides: Sides, wait: float) -> Finding:
     """One side waits; whether the other does, inside a region that also works, its instructions do not say."""
-    slow = sides.producer if cause == PRODUCER else sides.consumer
+    producer, consumer = sides.producer.role.name, sides.consumer.role.name
+    if cause == PRODUCER:
+        slow, waits = sides.producer, f"Consumers ({consumer}) wait {percent(wait)} of their time in "
+        who, waits_at = f"the producer ({producer}) is", sides.consumer_at
+    else:
+        slow, waits = sides.consumer, f"The producer ({producer}) waits {percent(wait)} of its time in "
+        who, waits_at = f"the consumers ({consumer}) are", sides.producer_at
     region = max(slow.waits, key=lambda name: slow.waits[name], default="")
-    waits_at = sides.consumer_at if cause == PRODUCER else sides.producer_at
     return e.undecided(
         cause,
-        f"{(sides.consumer if cause == PRODUCER else sides.producer).role.name} wait {percent(wait)} of their time in "
-        f"{e.named(waits_at)}. Either {slow.role.name} are too slow ({cause}), or both wait for one another, as the "
-        f"ring has too few stages (too little in flight): {e.named(region)} has a wait and work in one region.",
+        f"{waits}{e.named(waits_at)}. Either {who} too slow ({cause}), or the ring has too few stages (too little in "
+        f"flight). {e.named(region)} has a wait and work in one region, so the trace does not show which.",
         "Mark the wait by itself, or record it with `warplens run --auto`.",
         Gain.between(0.0, wait),
         region=region,

@@ -13,7 +13,8 @@ from warplens.analyse.finding import UNMARKED_TIME as CAUSE
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.hypotheses.pipeline_sides import sides_of
 from warplens.analyse.line_times import parse
-from warplens.wording import percent, plural
+from warplens.analyse.role_waits import ROLES, is_unmarked
+from warplens.wording import numbered, percent, plural
 
 _LEAST = 0.25
 _MOST_PLACES = 3
@@ -78,7 +79,8 @@ def _judge(e: Evidence) -> Finding:
     first = f"Mark {', '.join(dict.fromkeys(lines))}" if lines else "Mark the rest of the kernel"
     return e.supported(
         CAUSE,
-        f"{percent(share)} of warp time lies outside all regions{where}: what happens there is not known.{_made_of(e)}",
+        f"{percent(share)} of warp time lies outside all regions{where}: what happens there is not known."
+        f"{_without_marks(e)}{_made_of(e)}",
         f"{first}, or let warplens mark it (`warplens run --auto`).",
         Gain.between(0.0, 0.5 * share),
         HIGH,
@@ -96,6 +98,13 @@ def _idle_warps(e: Evidence) -> float:
     ran = len(np.unique(lives.warp[lives.has_regions]))
     warps = max((math.ceil(math.prod(info.block) / 32) for info in e.infos), default=ran)
     return max(1 - ran / warps, 0.0)
+
+
+def _without_marks(e: Evidence) -> str:
+    """Which warps left no record, where others of their block did."""
+    roles = e.of(ROLES).roles
+    warps = [warp for one in roles if is_unmarked(one.role) for warp in one.role.warps]
+    return f" Nothing is marked in {numbered('warp', warps)} of a block." if warps and len(roles) > 1 else ""
 
 
 def _made_of(e: Evidence) -> str:

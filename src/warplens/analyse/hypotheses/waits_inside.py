@@ -39,7 +39,7 @@ def _judge(e: Evidence) -> Finding:
 def _may_wait(e: Evidence, name: str, one: CodeCounts) -> bool:
     """Whether a region works and waits: for other warps, for copies, or in a loop for its loads. What its name or its
     code says to be a wait, or to move memory, is judged as that."""
-    if e.kinds.get(name) is None or e.kinds[name] is Purpose.WAIT or one.polls or one.matrix:
+    if e.shares.get(name, 0.0) < _LEAST or e.kinds[name] is Purpose.WAIT or one.polls or one.matrix:
         return False
     # Older recordings do not say which barriers are needed; unneeded ones are judged as such.
     if one.waits or one.needed_barriers or one.unknown_barriers:
