@@ -95,6 +95,11 @@ def test_warps_without_marks_are_named() -> None:
     assert (found.kind, "Nothing is marked in warp" in found.what) == (UNMARKED_TIME, True)
 
 
+@pytest.mark.parametrize("author", ["first_region", "no_prologue"])
+def test_what_blocks_do_before_and_after_their_records_is_no_gap(author: str) -> None:
+    assert harmless(first("block_imbalance", author, "repaired", 700))
+
+
 def test_work_that_loads_outside_all_regions_pace_is_not_serialised() -> None:
     assert harmless(first("too_few_blocks", "consumers", "repaired", 501), planted("too_few_blocks", 501).remains)
 

@@ -14,8 +14,10 @@ _LEAST = 0.05
 
 
 def _judge(e: Evidence) -> Finding:
-    grid = e.of(WAVES)
-    if e.of(RAMP).unmarked > grid.gaps:
+    grid, unmarked = e.of(WAVES), e.of(RAMP).unmarked
+    # Blocks that run longer than their records fill a part of what looks idle.
+    filled = (1 - grid.idle) * unmarked / max(1 - unmarked, _LEAST)
+    if unmarked > grid.gaps or (grid.gaps >= _LEAST > grid.gaps - filled):
         return e.refuted(CAUSE, "blocks run longer than their first and last records show")
     if grid.gaps < _LEAST:
         return e.refuted(CAUSE, f"SMs were idle between two blocks for {percent(grid.gaps)} of the time")
@@ -27,7 +29,7 @@ def _judge(e: Evidence) -> Finding:
         f"started. A block lasts {lasts}.",
         "Give each block more work, make the kernel persistent, or let two blocks fit on an SM so that one starts "
         "while the other ends.",
-        e.gain(grid.gaps, roof=grid.gaps),
+        e.gain(grid.gaps - filled, grid.gaps, roof=grid.gaps),
         evidence={"gaps": grid.gaps, "blocks_per_sm": grid.slots},
         refuted_by="Half as many blocks of twice the work that take as long.",
     )
