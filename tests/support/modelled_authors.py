@@ -203,7 +203,8 @@ def rounds_in_one_region(rng: random.Random, device: Device) -> Planted:
     """Each round loads, converts and multiplies in one region, with exchanges between the warps; or the loads of the
     next round run ahead."""
     name, rounds = rng.choice(("step", "round", "tile")), rng.randint(24, 40)
-    instructions, warps, slots = rng.randint(150, 300), 4, rng.choice([1, 2])
+    instructions, warps = rng.randint(150, 300), 4
+    slots = 1 if device.bandwidth < 500 else rng.choice([1, 2])  # two blocks keep the memory of a T4 busy
     counts = {
         **loading(3, 12, shared=4, ways=1, barriers=2, needed_barriers=2),
         **{"instructions": float(instructions), "fetch_bytes": 1280.0},
