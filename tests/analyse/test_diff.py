@@ -115,6 +115,13 @@ def test_one_block_says_it_cannot_know_the_noise() -> None:
     assert diff(one, one)["x"].verdict is ChangeVerdict.SAME
 
 
+def test_nothing_becomes_shorter_by_more_than_all_of_it() -> None:
+    one, other = (make_trace([Span("x", 0, n * (1 + 3 * b), block=b) for b in range(2)]) for n in (1000, 1400))
+    interval = diff(one, other)["x"].changes["mean"]
+    assert interval.low == -1.0
+    assert interval.high > 4
+
+
 def test_kernels_are_matched_by_name() -> None:
     def trace(*kernels: str) -> Trace:
         each = [(n, name, b) for n, name in enumerate(kernels) for b in range(4)]

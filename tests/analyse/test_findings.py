@@ -173,6 +173,24 @@ def test_host_times_are_labelled_and_get_no_gpu_advice(tmp_path: Path, capsys: p
         assert "imbalance" not in out, words
 
 
+def test_a_part_of_a_trace_gets_no_finding_from_what_was_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.warplens"
+    imbalanced().save(path)
+    part = load(path).select(block=range(20))
+    part.save(tmp_path / "part.warplens")
+    for one in (part, load(tmp_path / "part.warplens"), load(path, time=(0, 1000)), load(path, block=range(20))):
+        found = findings(one)
+        assert ([*found], [what.kind for what in found.undecided]) == ([], ["selection"])
+    assert "selected by block" in findings(part).undecided[0].what
+    assert [one.kind for one in findings(load(path).select(launch=0))] == ["block imbalance"]
+    assert main(["stats", str(GOLDEN / "attention/serialised.warplens"), "--findings", "--region", "store"]) == 0
+    filtered = capsys.readouterr().out
+    assert main(["stats", str(GOLDEN / "attention/serialised.warplens"), "--findings"]) == 0
+    assert filtered == capsys.readouterr().out
+
+
 def kinds(document: dict[str, object]) -> list[tuple[str, float, float]]:
     return [(one["kind"], one["gain"]["low"], one["gain"]["high"]) for one in document["findings"]]
 

@@ -172,6 +172,8 @@ def _judge(evidence: Evidence) -> list[Finding]:
     """All verdicts on one kernel variant, with consequences below their causes."""
     if evidence.clock == "cpu":
         return [_host_time(evidence), NUMERICAL_PROBLEM.judge(evidence)]
+    if evidence.trace.meta.selected:
+        return [_of_part(evidence, evidence.trace.meta.selected)]
     aggregated = evidence.trace.aggregated
     judged = [_checked(evidence, cause) for cause, one in HYPOTHESES.items() if not (aggregated and one.needs_timeline)]
     sure = [one for one in judged if one.verdict == SUPPORTED and not one.withheld]
@@ -315,6 +317,14 @@ def _host_time(evidence: Evidence) -> Finding:
         Gain(0.0, 0.0),
         HIGH,
         refuted_by="A trace recorded on a GPU.",
+    )
+
+
+def _of_part(evidence: Evidence, selected: str) -> Finding:
+    return evidence.undecided(
+        "selection",
+        f"The trace is a part, selected by {selected}: what was left out would be taken for idle or unmarked time.",
+        "Get findings of the whole trace, or of whole kernels and launches.",
     )
 
 

@@ -22,6 +22,8 @@ _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 METRICS = ("mean", *_QUANTILES)
 TRIMMED = "trimmed"
 _CAP = 0.98
+_LEAST_CHANGE = -1.0
+"""No duration is negative, so nothing becomes shorter by more than all of it."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def _interval(change: float, spread: Float, clusters: int, confidence: float) ->
     low, high = np.quantile(spread, [(1 - confidence) / 2, (1 + confidence) / 2])
     wider = _small_sample_factor(clusters, confidence)
     ends = change - wider * max(change - low, 0.0), change + wider * max(high - change, 0.0)
-    return Interval(float(change), *map(float, ends))
+    return Interval(float(change), max(float(ends[0]), _LEAST_CHANGE), float(ends[1]))
 
 
 def _small_sample_factor(clusters: int, confidence: float) -> float:

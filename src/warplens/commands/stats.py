@@ -111,7 +111,8 @@ def command(
         _print_table(result.sorted(metric) if metric else result, datasets[0].outline(), as_json)
         return
     loaded = read_ranks(trace, ranks)
-    part = loaded.select(region=list(regions) or None, kernel=list(kernels) or None) if regions or kernels else loaded
+    whole = loaded.select(kernel=list(kernels)) if kernels else loaded
+    part = whole.select(region=list(regions)) if regions else whole
     if not as_json:
         _print_notes([sample_line(part.meta.launches), time_line(part)])
     if only_table:
@@ -124,7 +125,7 @@ def command(
     else:
         from warplens.commands.shared.stats_sections import Sections
 
-        sections = Sections(part, trace, as_json, waits, collective)
+        sections = Sections(part, whole, trace, as_json, waits, collective)
         if as_tree:
             sections.show_tree(include=include, exclude=exclude, depth=depth, threshold=(threshold or 0.0) / 100)
         if ncu or stalls or show_findings:

@@ -21,7 +21,7 @@ from warplens.trace.model import Condition, Trace, empty_table
 from warplens.trace.parts import launches_wanted
 from warplens.trace.row_groups import Wanted
 from warplens.trace.schema import KINDS, Meta
-from warplens.trace.select import with_own_launches
+from warplens.trace.select import in_part, with_own_launches
 
 _NAMES = {"kernel", "region", "kind"}
 
@@ -157,7 +157,7 @@ class Dataset:
         for name, known in names.items() if found else ():
             selection.check_names(name, known)
         merged = found[0] if len(self.parts) == len(found) == 1 else merge(found, self.axis)
-        return merged.select(time=selection.time) if selection.time else merged
+        return in_part(merged.select(time=selection.time), ["time"]) if selection.time else merged
 
 
 class _OutlineColumns:

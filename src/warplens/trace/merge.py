@@ -15,7 +15,7 @@ from warplens.sass.pc_samples import PcSampling
 from warplens.trace.arrays import run_starts, to_arrow
 from warplens.trace.model import Trace, empty_table
 from warplens.trace.rank_placement import RankPlacement, place_ranks
-from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta
+from warplens.trace.schema import ClockFit, LaunchInfo, Losses, Meta, joined_conditions
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ def merge_meta(metas: Sequence[Meta], axis: TimeAxis) -> Meta:
         verification={key: value for meta in metas for key, value in meta.verification.items()},
         pc_samples=_merge_samples(metas),
         rank_clocks=_merge_ranks(metas, axis),
+        selected=joined_conditions(meta.selected for meta in metas),
         producer=metas[0].producer,
         origin_ns=axis.origin_ns,
         schema=metas[0].schema,

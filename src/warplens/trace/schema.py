@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -166,7 +166,8 @@ class Meta:
     in the machine code, by the name that a launch's `extra` gives its machine code. `pc_samples` is what was sampled of
     it while the profile ran (sass/pc_samples.py), empty without `stalls=True`. `rank_notes` is what each rank
     noted of its clocks and collectives (record/rank_notes.py), `rank_clocks` what became of that when the ranks were
-    put on one time axis (trace/rank_clocks.py).
+    put on one time axis (trace/rank_clocks.py). `selected` names the conditions by which rows were left out of launches
+    that are still there, such as "region, time"; it is empty where launches are whole.
     """
 
     launches: Sequence[LaunchInfo] = ()
@@ -183,6 +184,7 @@ class Meta:
     pc_samples: Mapping[str, Any] = field(default_factory=dict)
     rank_notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rank_clocks: Mapping[str, Any] = field(default_factory=dict)
+    selected: str = ""
     producer: str = "warplens"
     origin_ns: int = 0
     schema: int = TRACE_SCHEMA
@@ -223,6 +225,11 @@ class Meta:
         losses = _known(Losses, known.get("losses", {}))
         known["losses"] = Losses(**losses | {"details": tuple(losses.get("details", ()))})
         return cls(**known)
+
+
+def joined_conditions(parts: Iterable[str]) -> str:
+    """Several values of `Meta.selected` as one, each condition once."""
+    return ", ".join(sorted({name for part in parts for name in part.split(", ") if name}))
 
 
 def _launch_info(entry: Mapping[str, Any]) -> LaunchInfo:

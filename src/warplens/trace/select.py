@@ -15,11 +15,13 @@ from warplens.trace.arrays import dictionary_array, numpy_dtype, run_starts, to_
 from warplens.trace.barrier_rows import UNKNOWN_ARRIVAL
 from warplens.trace.joined_column import combined
 from warplens.trace.model import Trace
-from warplens.trace.schema import ABSENT, COLUMNS, Meta
+from warplens.trace.schema import ABSENT, COLUMNS, Meta, joined_conditions
 from warplens.trace.validation import RUN_COLUMNS
 
 Mask = npt.NDArray[np.bool_]
 _NAMES = ("kernel", "region", "kind")
+_WHOLE_LAUNCHES = ("kernel", "launch", "rank", "device")
+"""A selection by these leaves no row out of the launches that it keeps."""
 _NUMBERS = ("sm", "block", "warp", "rank", "launch", "device", "track", "lane", "depth")
 
 
@@ -37,7 +39,16 @@ def select(trace: Trace, *, time: tuple[float | None, float | None] | None = Non
         start, duration = trace.numpy("start_ns"), trace.numpy("dur_ns")
         low, high = _sides(time)
         keep &= (start < high if high is not None else True) & (start + duration >= (low if low is not None else 0))
-    return _take(trace, keep)
+    taken = _take(trace, keep)
+    given = [name for name, wanted in (*conditions.items(), ("time", time)) if wanted is not None]
+    return taken if taken is trace else in_part(taken, given)
+
+
+def in_part(trace: Trace, conditions: Iterable[str]) -> Trace:
+    """The same rows; the document says by which conditions others of their launches were left out."""
+    cut = [name for name in conditions if name not in _WHOLE_LAUNCHES]
+    selected = joined_conditions([trace.meta.selected, *cut])
+    return Trace(trace.spans, replace(trace.meta, selected=selected)) if selected != trace.meta.selected else trace
 
 
 def _sides(time: Any) -> tuple[float | None, float | None]:

@@ -22,15 +22,20 @@ from warplens.trace.model import Trace
 
 
 class Sections:
-    """Prints sections about a trace, unless as JSON, and collects them in `document`."""
+    """Prints sections about a trace, unless as JSON, and collects them in `document`.
 
-    def __init__(self, trace: Trace, path: str, as_json: bool, waits: str | None, collective: str | None) -> None:
+    The tree and counters are those of `part`, which may hold some regions only; the rest needs the `whole`.
+    """
+
+    def __init__(
+        self, part: Trace, whole: Trace, path: str, as_json: bool, waits: str | None, collective: str | None
+    ) -> None:
         self.document: dict[str, Any] = {}
-        self._trace, self._path, self._as_json = trace, path, as_json
-        self._answers = Answers(trace, waits, collectives=collective)
+        self._part, self._trace, self._path, self._as_json = part, whole, path, as_json
+        self._answers = Answers(whole, waits, collectives=collective)
 
     def show_tree(self, **pruning: Any) -> None:
-        roots = prune_tree(region_tree(self._trace), **pruning)
+        roots = prune_tree(region_tree(self._part), **pruning)
         self.document["tree"] = [root.to_json() for root in roots]
         if not self._as_json:
             stdout().print(tree_table(roots))
@@ -38,11 +43,11 @@ class Sections:
     def show_facts(self, ncu: str | None, *, stalls: bool, findings: bool) -> None:
         """Show stalls and counters, as far as they are known, and findings where they are asked for."""
         pages = find_source_pages(ncu) if ncu else None
-        counted = [] if pages is None else [region_counters(self._trace, pages)]
+        counted = [] if pages is None else [region_counters(self._part, pages)]
         if stalls and not self._trace.meta.pc_samples:
             raise UsageError(f"--stalls: {self._path} has no samples; record it with `warplens run --stalls`")
         if pages is not None or stalls:
-            counters = AttributedPages.joined([*([sampled_stalls(self._trace)] if stalls else []), *counted])
+            counters = AttributedPages.joined([*([sampled_stalls(self._part)] if stalls else []), *counted])
             self.document["counters"] = counters.to_json()
             if not self._as_json:
                 print_counters(stdout(), counters)
@@ -50,7 +55,7 @@ class Sections:
         if findings or (ncu and not only_pages):
             facts = KnownFacts(
                 ncu=read_report(None if only_pages else ncu, None, self._trace),
-                counters=tuple(row for one in counted for row in one.regions),
+                counters=() if pages is None else tuple(region_counters(self._trace, pages).regions),
             )
             self._show_findings(facts)
 
