@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from rich.console import Console
 
 from tests.support.builders import Span, make_trace
 from tests.support.synthetic_capture import make_capture
-from warplens.analyse.findings import findings
+from warplens.analyse.finding import SUPPORTED, UNDECIDED, Finding, Gain
+from warplens.analyse.findings import Findings, findings
 from warplens.commands import main
 from warplens.commands.doctor import DoctorCheck, _table
 from warplens.commands.shared.analysis_tables import print_findings
@@ -93,6 +95,23 @@ def test_paragraphs_are_blocks_of_whole_words_in_a_terminal_and_lines_in_a_pipe(
     assert all(line.startswith("   ") for line in plain if not line.startswith(("1.", "undecided")))
     assert " ".join(" ".join(plain).split()) == " ".join(piped.getvalue().split())
     assert len(piped.getvalue().splitlines()) == 6 * len(found) + len(found.undecided)
+
+
+def test_what_is_the_same_of_many_kernels_is_printed_once() -> None:
+    said = Finding("host time", "Times of the CPU.", "Record on a GPU.", "a", Gain(0, 0), SUPPORTED, "high")
+    unsure = replace(said, kind="cache misses", verdict=UNDECIDED)
+    kernels = [f"k{number}" for number in range(300)]
+    found = Findings(
+        tuple(replace(said, kernel=name) for name in kernels),
+        (*(replace(unsure, kernel=name) for name in kernels[:2]), replace(unsure, kernel="k9", what="Other times.")),
+    )
+    out = io.StringIO()
+    print_findings(Console(file=out, width=200), found)
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("1. host time in 300 kernels (k0, k1, k2, …): ")
+    assert sum("Times of the CPU." in line for line in lines) == 2
+    assert lines[-2].startswith("undecided (cache misses in 2 kernels (k0, k1)): ")
+    assert lines[-1] == "undecided (cache misses in k9): Other times. Record on a GPU."
 
 
 def test_commands_to_go_on_with_work_from_any_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from warplens.analyse.analysis import AnswerTable
+from warplens.analyse.finding import Finding
 from warplens.analyse.finding_text import evidence_text, gain_text, place_text
 from warplens.analyse.findings import Findings
 from warplens.analyse.profiling_cost import profiling_cost
@@ -15,38 +16,60 @@ from warplens.analyse.region_tree import RegionNode
 from warplens.commands.shared.console import print_hanging, stderr, table
 from warplens.trace.model import Trace
 from warplens.view.adaptive_table import AdaptiveTable
-from warplens.wording import percent, plural
+from warplens.wording import first_of, percent, plural
 
 
 def print_findings(console: Console, found: Findings, refuted: bool = False) -> None:
-    """Print the findings in order, each with its consequences; then the undecided, withheld and, if asked, refuted."""
+    """Print the findings in order, each with its consequences; then the undecided, withheld and, if asked, refuted.
+
+    What is the same of several kernels is printed once, with their names.
+    """
     if not len(found):
         console.print("no findings: nothing exceeds the clock error and the profiling overhead")
-    several = len({one.kernel for part in (found.supported, found.undecided) for one in part}) > 1
-    for number, one in enumerate(found, 1):
-        kernel = f" [dim]in {escape(one.kernel)}[/]" if several else ""
+    parts = (found.supported, found.undecided, found.withheld, found.refuted if refuted else ())
+    several = len({one.kernel for part in parts for one in part}) > 1
+    for number, (one, kernels) in enumerate(_alike(found, _details), 1):
+        where = f" [dim]in {escape(kernels)}[/]" if several else ""
         gain = f"[green]{gain_text(one)}[/], confidence {one.confidence}"
-        print_hanging(console, f"[bold]{number}. {escape(one.kind)}[/]{kernel}: ", gain)
-        print_hanging(console, "   ", escape(one.what))
-        if place_text(one):
-            print_hanging(console, "   [dim]where:[/] ", escape(place_text(one)))
-        print_hanging(console, "   [dim]evidence:[/] ", escape(evidence_text(one)))
-        if one.caution:
-            print_hanging(console, "   [yellow]caution:[/] ", escape(one.caution))
-        print_hanging(console, "   [cyan]try:[/] ", escape(one.advice))
-        if one.refuted_by:
-            print_hanging(console, "   [dim]refuted by:[/] ", escape(one.refuted_by))
-        for below in one.consequences:
-            print_hanging(console, f"   [dim]explains {escape(below.kind)}:[/] ", escape(below.what))
-    for one in found.undecided:
-        kernel = f" in {escape(one.kernel)}" if several else ""
-        print_hanging(
-            console, f"[yellow]undecided[/] ({escape(one.kind)}{kernel}): ", f"{escape(one.what)} {escape(one.advice)}"
-        )
-    for one in found.withheld:
-        print_hanging(console, "", f"[dim]withheld ({escape(one.kind)}): {escape(one.withheld)}[/]")
-    for one in found.refuted if refuted else ():
-        print_hanging(console, "", f"[dim]refuted ({escape(one.kind)}): {escape(one.what)}[/]")
+        print_hanging(console, f"[bold]{number}. {escape(one.kind)}[/]{where}: ", gain)
+        for label, text in _details(one):
+            print_hanging(console, f"   {label}", text)
+    undecided = _alike(found.undecided, lambda one: f"{one.what} {one.advice}")
+    withheld = _alike(found.withheld, lambda one: str(one.withheld))
+    for one, kernels in undecided:
+        where = f" in {escape(kernels)}" if several else ""
+        text = f"{escape(one.what)} {escape(one.advice)}"
+        print_hanging(console, f"[yellow]undecided[/] ({escape(one.kind)}{where}): ", text)
+    for one, kernels in withheld:
+        where = f" in {escape(kernels)}" if several else ""
+        print_hanging(console, "", f"[dim]withheld ({escape(one.kind)}{where}): {escape(one.withheld)}[/]")
+    for one, kernels in _alike(parts[-1], lambda one: one.what):
+        where = f" in {escape(kernels)}" if several else ""
+        print_hanging(console, "", f"[dim]refuted ({escape(one.kind)}{where}): {escape(one.what)}[/]")
+
+
+def _details(one: Finding) -> tuple[tuple[str, str], ...]:
+    """What is printed below the heading of a finding, with the label of each line."""
+    lines = [
+        ("", one.what),
+        ("[dim]where:[/] ", place_text(one)),
+        ("[dim]evidence:[/] ", evidence_text(one)),
+        ("[yellow]caution:[/] ", one.caution),
+        ("[cyan]try:[/] ", one.advice),
+        ("[dim]refuted by:[/] ", one.refuted_by),
+        *((f"[dim]explains {escape(below.kind)}:[/] ", below.what) for below in one.consequences),
+    ]
+    return tuple((label, escape(text)) for label, text in lines if text)
+
+
+def _alike(found: Iterable[Finding], text: Callable[[Finding], object]) -> Iterable[tuple[Finding, str]]:
+    """Findings that read the same once, in order, each with the names of its kernels."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for one in found:
+        groups.setdefault((one.kind, gain_text(one), one.confidence, text(one)), []).append(one)
+    for same in groups.values():
+        kernels = [one.kernel for one in same]
+        yield same[0], kernels[0] if len(kernels) == 1 else f"{plural(len(kernels), 'kernel')} ({first_of(kernels)})"
 
 
 def print_unknown_overhead(trace: Trace) -> None:
