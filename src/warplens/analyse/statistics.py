@@ -48,7 +48,8 @@ T = TypeVar("T", bound=Any)
 class RegionStatistics:
     """Durations of one region (within one group). Plain names are cycles; `_ns` ones nanoseconds.
 
-    `share` is a share of the lifetime of the kernel variant's warps; of all warps where rows are not of one variant.
+    `share` is a share of the lifetime of the kernel variant's warps; of all warps where rows are not of one variant. A
+    region inside itself, as in recursion, counts with each instance, so that its share may exceed 1.
     Open spans, whose end was not recorded, are counted but not measured. The spreads are (largest - smallest) / mean of
     the mean duration per warp and per SM. `variant` is the label of the kernel's variant where the trace has several
     kernels or variants; empty otherwise.
