@@ -156,3 +156,16 @@ def test_the_verb_is_listed_and_explains_itself(capsys: pytest.CaptureFixture[st
     assert "sensitivity" in capsys.readouterr().out
     assert main(["sensitivity", "--help"]) == 0
     assert "0 means" in capsys.readouterr().out
+
+
+def test_a_program_that_profiles_itself_is_told_so_without_another_verbs_name(tmp_path: Path) -> None:
+    """The message comes from the profile, which does not know what started the program."""
+    profiled = STEPPED.replace("for _ in", "import warplens as wl\nwith wl.profile():\n  for _ in").replace(
+        "\n    ", "\n      "
+    )
+    program(tmp_path, profiled)
+    done = sensitivity(tmp_path, "prog.py", "3")
+    assert done.returncode == 1
+    assert "the program profiles its kernels itself" in done.stderr
+    assert "remove that profile, or run the program by itself" in done.stderr
+    assert "warplens run" not in done.stderr

@@ -348,7 +348,7 @@ class Profile(Session):
         if not launches and self._gave_way and not self.seen:
             raise WarplensError(
                 "no kernel was left to record: the program profiles its kernels itself, with a wl.profile of its own; "
-                "run it without warplens run, or take that out"
+                "remove that profile, or run the program by itself"
             )
         if not launches:
             raise WarplensError(explain_no_kernel(self.options, self.seen, self.notes))
