@@ -324,6 +324,18 @@ def test_compile_errors_are_the_compilers_own_words(tmp_path: Path) -> None:
 
 
 @needs_nvrtc
+def test_a_compile_error_names_the_options_that_were_given_and_no_others() -> None:
+    wrong, refused = "__global__ void k() { int x = ; }", "could not compile it for sm_90"
+    with pytest.raises(WarplensError, match=f"^kernel.cu: NVRTC {refused}:\n"):
+        compile_cuda(wrong, arch="sm_90")
+    with pytest.raises(WarplensError, match=f"{refused} with -DX=1 -lineinfo:\n"):
+        compile_cuda(wrong, arch="sm_90", options="-DX=1 -lineinfo")
+    only_marked = "#include <warplens.cuh>\n#if WARPLENS\n#error marked\n#endif\n__global__ void k() {}"
+    with pytest.raises(WarplensError, match=f"{refused} with marks and -DX=1:\n"):
+        compile_cuda(only_marked, arch="sm_90", options="-DX=1").regions()
+
+
+@needs_nvrtc
 @pytest.mark.skipif(not cuda_includes(), reason="needs the CUDA headers")
 def test_sources_may_include_what_comes_with_cuda() -> None:
     headers = "".join(f"#include <{name}>\n" for name in ("cooperative_groups.h", "cuda/barrier", "cuda_fp16.h"))

@@ -117,8 +117,10 @@ class Module:
         """The machine code: `stop` or `ring` with marks, `off` without."""
         check_name(f"variant {variant!r}", variant, _VARIANTS)
         if variant not in self._cubins:
-            flags = (*_VARIANTS[variant], *self._line_info(variant))
-            self._cubins[variant] = compile_cubin(self._source, self.name, self.arch, self._flags(flags))
+            flags = self._flags((*_VARIANTS[variant], *self._line_info(variant)))
+            # Of the options, an error names those that the user gave.
+            shown = filter(None, ("" if variant == "off" else "marks", " ".join(self._options)))
+            self._cubins[variant] = compile_cubin(self._source, self.name, self.arch, flags, " and ".join(shown))
         return self._cubins[variant]
 
     @functools.cached_property

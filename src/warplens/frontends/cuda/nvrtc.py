@@ -20,17 +20,20 @@ _MISTAKES = {
 """What a complaint of ptxas about a register of warplens_ptx.h means: it is declared twice, or not at all."""
 
 
-def compile_cubin(source: str, name: str, arch: str, options: Sequence[str]) -> bytes:
-    """Compile `source` for `arch` (like "sm_90a"); a compile error is raised with the compiler's own message."""
-    return _compile(source, name, arch, options, "CUBIN")
+def compile_cubin(source: str, name: str, arch: str, options: Sequence[str], shown: str | None = None) -> bytes:
+    """Compile `source` for `arch` (like "sm_90a"); a compile error is raised with the compiler's own message.
+
+    `shown` is what the error says of the options, where they are not all the user's; by default it lists them.
+    """
+    return _compile(source, name, arch, options, "CUBIN", shown)
 
 
-def compile_ptx(source: str, name: str, arch: str, options: Sequence[str]) -> str:
+def compile_ptx(source: str, name: str, arch: str, options: Sequence[str], shown: str | None = None) -> str:
     virtual = arch.replace("sm_", "compute_")
-    return _compile(source, name, virtual, options, "PTX").rstrip(b"\0").decode()
+    return _compile(source, name, virtual, options, "PTX", shown).rstrip(b"\0").decode()
 
 
-def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: str) -> bytes:
+def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: str, shown: str | None) -> bytes:
     nvrtc = _bindings()
     status, program = nvrtc.nvrtcCreateProgram(source.encode(errors="surrogateescape"), name.encode(), 0, [], [])
     _check(nvrtc, status)
@@ -42,7 +45,8 @@ def _compile(source: str, name: str, arch: str, options: Sequence[str], kind: st
             for register, meaning in _MISTAKES.items():
                 if register in log:
                     raise WarplensError(f"{name}: {meaning}")
-            said = f"NVRTC could not compile it for {arch} with {' '.join(options)}"
+            manner = " ".join(options) if shown is None else shown
+            said = f"NVRTC could not compile it for {arch}" + (f" with {manner}" if manner else "")
             hint = "; arch= is like 'sm_90'" if "gpu-architecture" in log else ""
             raise WarplensError(f"{name}: {said}{hint}:\n{log}")
         return _bytes(nvrtc, program, getattr(nvrtc, f"nvrtcGet{kind}Size"), getattr(nvrtc, f"nvrtcGet{kind}"))
