@@ -119,6 +119,13 @@ static __constant__ __attribute__((used)) const unsigned long long names_end_[WL
 
 }  // namespace wl
 
+#define WL_CAT2_(a, b) a##b
+#define WL_CAT_(a, b) WL_CAT2_(a, b)
+#ifndef __COUNTER__  // NVRTC has none: WL_REGION and WL_WAIT make their symbols of the line, and errors name these
+#define WL_REGION_LINE_ WL_CAT_(give_each_WL_REGION_a_line_of_its_own_, __LINE__)
+#define WL_WAIT_LINE_ WL_CAT_(give_each_WL_WAIT_a_line_of_its_own_, __LINE__)
+#endif
+
 #if WARPLENS && WARPLENS_WOVEN && defined(__CUDA_ARCH__)
 #include "warplens_woven.h"
 #elif WARPLENS && (defined(__CUDA_ARCH__) || defined(WARPLENS_SHIM))
@@ -154,7 +161,12 @@ WL_BOTH_ constexpr bool unused(const Type&) { return false; }
 // The arguments of a mark are not evaluated but count as used, so that variables only read by marks cause no warning.
 #define WL_NOTHING_(name) ((void)sizeof(::wl::detail::Spoken<sizeof("" name)>))
 #define WL_UNUSED_(name, ...) (WL_NOTHING_(name), (void)(false && ::wl::detail::unused(__VA_ARGS__)))
-#define WL_REGION(name) static_assert(sizeof("" name) > 1, "a region needs a name")
+#ifdef __COUNTER__
+#define WL_SYMBOL_(symbol)
+#else  // two on one line are refused here too, before a profile compiles the marks
+#define WL_SYMBOL_(symbol) struct WL_CAT_(wl_name_, symbol) {};
+#endif
+#define WL_REGION(name) WL_SYMBOL_(WL_REGION_LINE_) static_assert(sizeof("" name) > 1, "a region needs a name")
 #define WL_BEGIN(name) WL_NOTHING_(name)
 #define WL_END(name) WL_NOTHING_(name)
 #define WL_INSTANT(name) WL_NOTHING_(name)
@@ -162,7 +174,7 @@ WL_BOTH_ constexpr bool unused(const Type&) { return false; }
 #define WL_ITERATION(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ASYNC_BEGIN(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_ASYNC_END(name, ...) WL_UNUSED_(name, __VA_ARGS__)
-#define WL_WAIT(name, barrier, parity) \
+#define WL_WAIT(name, barrier, parity) WL_SYMBOL_(WL_WAIT_LINE_) \
   static_assert(sizeof("" name) > 1, "a region needs a name"); (void)(false && ::wl::detail::unused(barrier) && ::wl::detail::unused(parity))
 #define WL_ARRIVE(name, ...) WL_UNUSED_(name, __VA_ARGS__)
 #define WL_COPY(name, ...) WL_UNUSED_(name, __VA_ARGS__)

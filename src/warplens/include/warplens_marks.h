@@ -69,8 +69,6 @@ struct Wait : Region<Id> {
 }  // namespace detail
 }  // namespace wl
 
-#define WL_CAT2_(a, b) a##b
-#define WL_CAT_(a, b) WL_CAT2_(a, b)
 #define WL_NAME_(text, symbol)                                                              \
   struct symbol {                                                                           \
     static __host__ __device__ constexpr const char* name() { return "" text; }             \
@@ -92,8 +90,8 @@ struct Wait : Region<Id> {
   const ::wl::detail::Region<::wl::region_id(text)> WL_CAT_(wl_region_, n)
 #ifdef __COUNTER__
 #define WL_REGION(name) WL_REGION_(name, __COUNTER__)
-#else  // NVRTC has no counter; with two on one line, its error message names this symbol
-#define WL_REGION(name) WL_REGION_(name, WL_CAT_(give_each_WL_REGION_a_line_of_its_own_, __LINE__))
+#else
+#define WL_REGION(name) WL_REGION_(name, WL_REGION_LINE_)
 #endif
 #define WL_BEGIN(name) WL_MARK_(WL_KIND_BEGIN, name, ::wl::detail::record<wl_word_>())
 #define WL_END(name) WL_MARK_(WL_KIND_END, name, ::wl::detail::record<wl_word_>())
@@ -116,8 +114,7 @@ struct Wait : Region<Id> {
 #ifdef __COUNTER__
 #define WL_WAIT(name, barrier, parity) WL_WAIT_(name, __COUNTER__, barrier, parity)
 #else
-#define WL_WAIT(name, barrier, parity) \
-  WL_WAIT_(name, WL_CAT_(give_each_WL_WAIT_a_line_of_its_own_, __LINE__), barrier, parity)
+#define WL_WAIT(name, barrier, parity) WL_WAIT_(name, WL_WAIT_LINE_, barrier, parity)
 #endif
 #define WL_BARRIER_(operation, name, which) \
   WL_MARK_(WL_KIND_VALUE, name, ::wl::detail::barrier<wl_word_, operation>(::wl::detail::barrier_of(which), 0))

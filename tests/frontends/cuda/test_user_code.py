@@ -99,6 +99,23 @@ def test_what_the_header_cannot_do_is_said_in_its_own_words(head: str, body: str
 
 
 @needs_nvrtc
+@pytest.mark.parametrize(
+    ("marks", "macro"),
+    [
+        ('WL_REGION("a"); WL_REGION("b");', "WL_REGION"),
+        ('WL_WAIT("a", 1, 0); WL_WAIT("b", 2, 0);', "WL_WAIT"),
+    ],
+)
+def test_two_on_one_line_are_refused_before_a_profile_compiles_them(marks: str, macro: str) -> None:
+    """compile() compiles without marks."""
+    with pytest.raises(WarplensError, match=f"give_each_{macro}_a_line_of_its_own"):
+        compile_cuda(kernel(marks), arch="sm_90")
+    nested = marks.replace("; WL", "; { WL", 1) + " }"
+    other = 'WL_REGION("c"); WL_WAIT("d", 3, 0);'
+    assert set(compile_cuda(kernel(f"{nested}\n{other}"), arch="sm_90").regions().values()) == {"a", "b", "c", "d"}
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("own", ["#include <cuda/std/cstdint>", "typedef unsigned long long uint64_t;"])
 def test_sm_profiler_goes_with_nvrtcs_own_integers(own: str) -> None:
     if "include" in own and not cuda_includes():
