@@ -351,6 +351,22 @@ def test_sources_may_include_what_comes_with_cuda() -> None:
     assert compile_cuda(source, arch="sm_90", options="-DWIDE -DSHIFT=1").regions()
 
 
+@needs_nvrtc
+def test_an_unknown_kernel_is_refused_where_it_is_looked_up() -> None:
+    both = "template <class Number> __global__ void scale(Number* x) { *x *= 2; }\n"
+    both += "template __global__ void scale(int*);\ntemplate __global__ void scale(float*);\n"
+    module = compile_cuda(both + "__global__ void gemm() {}", arch="sm_90")
+    assert module["gemm"] is module["gemm"]
+    with pytest.raises(UsageError, match=r"^kernel\.cu has no kernel 'nope' \(known: gemm, scale\)$"):
+        module["nope"]
+    with pytest.raises(UsageError, match="has no kernel 'gem' .did you mean 'gemm'"):
+        module["gem"]
+    with pytest.raises(UsageError, match="2 kernels are called 'scale'; name one by its symbol: _Z"):
+        module["scale"]
+    with pytest.raises(UsageError, match="has no kernel 'k' .there are none"):
+        compile_cuda("__device__ void k() {}", arch="sm_90")["k"]
+
+
 def test_kernels_are_found_by_their_plain_names() -> None:
     symbols = ["gemm", "_Z6nestedPiiN2wl6BufferE", "_ZN2ns4gemvEPfi", "_Z3dupIiEvT_", "_Z3dupIfEvT_"]
     assert [plain_name(symbol) for symbol in symbols] == ["gemm", "nested", "gemv", "dup", "dup"]

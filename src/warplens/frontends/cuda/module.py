@@ -169,7 +169,12 @@ class Module:
         return dict((scan(self.cubin()) if self.ptx is None else woven_build.names_in(self.ptx)).regions)
 
     def __getitem__(self, name: str) -> Kernel:
-        return self._kernels.setdefault(name, Kernel(self, name))
+        if name not in self._kernels:
+            compiled = self._cubins.get("off")
+            if compiled is not None:
+                _known_kernel(self, name, kernel_names(compiled))
+            self._kernels[name] = Kernel(self, name)
+        return self._kernels[name]
 
     def build(self, variant: str) -> _LoadedVariant:
         lib = driver()
@@ -291,11 +296,10 @@ class Kernel:
         key = lib.context(), variant
         if key not in self._functions:
             build = self._module.build(variant)
-            symbol = find_kernel(self.name, build.kernels)
-            handle = lib.function(build.handle, symbol) if symbol else None
+            symbol = _known_kernel(self._module, self.name, build.kernels)
+            handle = lib.function(build.handle, symbol)
             if handle is None:
-                known = sorted({plain_name(kernel) for kernel in build.kernels})
-                raise UsageError(f"{self._module.name} has no kernel {self.name!r}{did_you_mean(self.name, known)}")
+                raise WarplensError(f"{self._module.name}: the driver finds no kernel {symbol!r} in it")
             self._functions[key] = handle, lib.parameter_sizes(handle)
         return self._functions[key]
 
@@ -319,3 +323,12 @@ def find_kernel(name: str, symbols: Sequence[str]) -> str | None:
     if len(matches) > 1:
         raise UsageError(f"{len(matches)} kernels are called {name!r}; name one by its symbol: {', '.join(matches)}")
     return matches[0] if matches else None
+
+
+def _known_kernel(module: Module, name: str, symbols: Sequence[str]) -> str:
+    """Return the symbol called `name` among those of a build; there must be one."""
+    found = find_kernel(name, symbols)
+    if found is None:
+        known = {plain_name(symbol) for symbol in symbols}
+        raise UsageError(f"{module.name} has no kernel {name!r}{did_you_mean(name, known)}")
+    return found
