@@ -33,6 +33,8 @@ from warplens.launch.direct import DIRECT
 from warplens.record.c_header import INCLUDE
 
 _ZERO: np.uint64 = np.uint64(0)
+_UNNAMED = "kernel.cu"
+"""What source is called that was given as text."""
 
 __all__ = ["Calibration", "Kernel", "Module", "buffer", "calibrate", "compile", "flags", "include_dir"]
 
@@ -51,6 +53,9 @@ def compile(
     into the PTX, which costs least, or, with woven=False or if they cannot be woven, recorded directly by the header.
     """
     text, title = _source(source)
+    if not text.strip():
+        empty = title if title != _UNNAMED else "compile()"
+        raise UsageError(f"{empty}: the source is empty; give CUDA source or the path of a .cu file")
     given = shlex.split(options) if isinstance(options, str) else options
     module = Module(text, name or title, arch or _arch_here(), given, woven=woven)
     module.cubin("off")
@@ -116,9 +121,9 @@ def _arch_here() -> str:
 
 
 def _source(source: str | os.PathLike[str]) -> tuple[str, str]:
-    """Return the source text and its name. A one-line string without braces is a path."""
-    if isinstance(source, str) and ("\n" in source or "{" in source):
-        return source, "kernel.cu"
+    """Return the source text and its name. A one-line string without braces is a path, unless it is blank."""
+    if isinstance(source, str) and ("\n" in source or "{" in source or not source.strip()):
+        return source, _UNNAMED
     path = Path(source)
     try:
         return path.read_bytes().decode("utf-8-sig", "surrogateescape"), str(path)

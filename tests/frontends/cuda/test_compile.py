@@ -323,6 +323,15 @@ def test_compile_errors_are_the_compilers_own_words(tmp_path: Path) -> None:
         compile_cuda(KERNELS, arch="sm_90", options="-std=c++14")
 
 
+@pytest.mark.parametrize("source", ["", "  ", "\n\n"])
+def test_an_empty_source_is_called_empty(source: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^compile\(\): the source is empty; give CUDA source or the path of"):
+        compile_cuda(source, arch="sm_90")
+    (tmp_path / "empty.cu").write_text(source)
+    with pytest.raises(UsageError, match=r"empty\.cu: the source is empty"):
+        compile_cuda(tmp_path / "empty.cu", arch="sm_90")
+
+
 @needs_nvrtc
 def test_a_compile_error_names_the_options_that_were_given_and_no_others() -> None:
     wrong, refused = "__global__ void k() { int x = ; }", "could not compile it for sm_90"
