@@ -117,6 +117,38 @@ def test_a_budget_for_nothing_is_an_error(pytester: pytest.Pytester, budget: str
     result.stdout.fnmatch_lines([words])
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ('{"load.p50": "x"}', "warplens: budget 'load.p50': the limit 'x' is not a number"),
+        ('{"load.p50": "900"}', "warplens: budget 'load.p50': the limit '900' is not a number"),
+        ('{"load.p50": float("nan")}', "warplens: budget 'load.p50': the limit nan is not a number"),
+        ('{"load.p50": [1]}', "warplens: budget 'load.p50': the limit [[]1] is not a number"),
+        ("900", "warplens: max=900: expected limits by REGION.METRIC, such as {'load.p95_cycles': 900}"),
+        ("{5: 1}", "warplens: budget 5: expected REGION.METRIC, for example load.p95_cycles"),
+        ('{"load.p51": 1}', "warplens: *no metric 'p51'*"),
+    ],
+)
+def test_a_wrong_budget_is_one_line_without_a_traceback(pytester: pytest.Pytester, limits: str, words: str) -> None:
+    result = run(
+        pytester,
+        f"""
+@pytest.mark.warplens(max={limits})
+def test_marker():
+    launch(5)
+
+def test_fixture(warplens):
+    with warplens.profile() as p:
+        launch(5)
+    warplens.check(p.trace, max={limits})
+""",
+    )
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*test_marker*", words, "*test_fixture*", words])
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+    result.stdout.no_fnmatch_line("*Error*")
+
+
 def test_a_failing_test_fails_with_its_own_error(pytester: pytest.Pytester) -> None:
     result = run(
         pytester, '@pytest.mark.warplens(max={"load.p50": 1})\ndef test_x():\n    launch(5)\n    assert 1 == 2\n'

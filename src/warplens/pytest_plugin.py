@@ -12,6 +12,7 @@ def test_parts(warplens):           # or profile parts of it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ class ProfilerFixture:
 
         `no_findings` also fails it if `warplens findings` has something to fix: anything, or only these kinds.
         """
-        checks = check_budgets(trace, max or {}, min or {})
+        with _usage_errors():
+            checks = check_budgets(trace, max or {}, min or {})
         self._item.user_properties.append((_PROPERTY, [(one.text, one.passed) for one in checks]))
         failed = [one.text for one in checks if not one.passed]
         hint = ""
@@ -104,16 +106,44 @@ def finding_line(one: Finding) -> str:
 def check_budgets(trace: Trace, upper: Mapping[str, float], lower: Mapping[str, float]) -> tuple[BudgetCheck, ...]:
     """Measure each budget: a metric of a region, or `kernel.time_ns`, the time of the longest launch."""
     return tuple(
-        BudgetCheck(name, float(limit), _value(trace, name), is_upper)
-        for limits, is_upper in ((upper, True), (lower, False))
+        BudgetCheck(name, limit, _value(trace, name), is_upper)
+        for limits, is_upper in ((_numbers("max", upper), True), (_numbers("min", lower), False))
         for name, limit in limits.items()
     )
+
+
+def _numbers(which: str, limits: Mapping[str, float]) -> dict[str, float]:
+    """The limits as numbers; anything else is refused, also a text such as "900"."""
+    from warplens.errors import UsageError
+
+    if not isinstance(limits, Mapping):
+        raise UsageError(f"{which}={limits!r}: expected limits by REGION.METRIC, such as {{'load.p95_cycles': 900}}")
+    found = {}
+    for budget, limit in limits.items():
+        try:
+            found[budget] = math.nan if isinstance(limit, str) else float(limit)
+        except (TypeError, ValueError, OverflowError):
+            found[budget] = math.nan
+        if math.isnan(found[budget]):
+            raise UsageError(f"budget {budget!r}: the limit {limit!r} is not a number")
+    return found
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Fail the test with the one line of a wrong budget; the frames of the plugin say nothing more."""
+    from warplens.errors import UsageError
+
+    try:
+        yield
+    except UsageError as error:
+        pytest.fail(f"warplens: {error}", pytrace=False)
 
 
 def _value(trace: Trace, budget: str) -> float:
     from warplens.errors import UsageError
 
-    region, dot, metric = budget.rpartition(".")
+    region, dot, metric = budget.rpartition(".") if isinstance(budget, str) else ("", "", "")
     if not dot:
         raise UsageError(f"budget {budget!r}: expected REGION.METRIC, for example load.p95_cycles")
     if region == "kernel" and metric == "time_ns" and "kernel" not in trace.regions:
@@ -165,6 +195,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     recorder = pyfuncitem.funcargs.get("warplens")
     if marker is None:
         return (yield)
+    with _usage_errors():  # before the test runs, as its kernels may take long
+        for which in ("max", "min"):
+            _numbers(which, marker.kwargs.get(which) or {})
     options = {name: value for name, value in marker.kwargs.items() if name not in _CHECKED}
     if isinstance(recorder, ProfilerFixture):
         result = yield
