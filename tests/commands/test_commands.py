@@ -19,6 +19,7 @@ from warplens.decode import decode
 from warplens.frontends.registry import FRONT_ENDS
 from warplens.record.capture import write_capture
 
+Output = pytest.CaptureFixture[str]
 EXPORTED = str(Path(__file__).parents[1] / "golden" / "torch" / "layer.torch.json.gz")
 
 
@@ -117,6 +118,29 @@ def test_losses_are_shown_with_their_remedy(tmp_path: Path, capsys: pytest.Captu
     out = capsys.readouterr().out
     assert "16,000 of" in out
     assert f"records_per_warp={made.launches[0].capacity + 500} or more" in out
+
+
+def test_losses_beside_one_kernel_are_said_to_be_of_the_whole_trace(tmp_path: Path, capsys: Output) -> None:
+    """A trace counts losses over all kernels."""
+    made = make_capture(800, blocks=8)
+    (one,) = made.launches
+    full = one.raw.copy()
+    full.reshape(one.tracks, -1)[:, 16:20].view("<u4")[:] += 500
+    both = [replace(one, kernel="clean"), replace(one, kernel="cut", raw=full)]
+    whole = "of the whole trace, not only of clean:"
+    for suffix in (".wlcap", ".warplens"):
+        path = tmp_path / f"c{suffix}"
+        capture = replace(made, launches=both)
+        _ = write_capture(capture, path) if suffix == ".wlcap" else decode(capture).save(path)
+        assert main(["stats", str(path), "--kernel", "clean"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "16,000 of" in lines[lines.index(whole) + 1]
+        for words in ([], ["--kernel", "clean", "--kernel", "cut"]):
+            assert main(["stats", str(path), *words]) == 0
+            assert "of the whole trace" not in capsys.readouterr().out
+    path = write_capture(made, tmp_path / "clean.wlcap")
+    assert main(["stats", str(path), "--kernel", one.kernel]) == 0
+    assert "of the whole trace" not in capsys.readouterr().out
 
 
 def test_include_dir_holds_the_header(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -26,7 +27,13 @@ from warplens.trace.model import Trace
 @click.option("--by", default="region", metavar="|".join(GROUPS), help="Group by this in addition to the region.")
 @click.option("--sort", "metric", metavar="METRIC", help="Sort by this column, such as p95 or mean_ns.")
 @click.option("--region", "regions", multiple=True, metavar="NAME", help="Show only this region (repeatable).")
-@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Show only this kernel (repeatable).")
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="NAME",
+    help="Show only this kernel (repeatable); losses are those of the whole trace.",
+)
 @click.option("--tree", "as_tree", is_flag=True, help="Show the tree of regions with total cycles and cycles per warp.")
 @click.option(
     "--include", metavar="REGEX", help="With --tree: keep only matching regions, their parents and their children."
@@ -108,7 +115,7 @@ def command(
         chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))
         with working(f"reading {trace}"):
             result = dataset_statistics(datasets[0], runner, by, merge_variants=merge_variants, selection=chosen)
-        _print_table(result.sorted(metric) if metric else result, datasets[0].outline(), as_json)
+        _print_table(result.sorted(metric) if metric else result, datasets[0].outline(), kernels, as_json)
         return
     loaded = read_ranks(trace, ranks)
     whole = loaded.select(kernel=list(kernels)) if kernels else loaded
@@ -133,15 +140,15 @@ def command(
         for name in show:
             sections.show_analysis(name)
         document = sections.document
-    _print_rest(document, loaded, part, as_json)
+    _print_rest(document, loaded, part, kernels, as_json)
 
 
-def _print_table(result: Statistics, trace: Trace, as_json: bool) -> None:
+def _print_table(result: Statistics, trace: Trace, kernels: Collection[str], as_json: bool) -> None:
     """Print statistics that came from partial results; `trace` has the document and no rows."""
     if not as_json:
         _print_notes([result.sample, time_line(trace), SKETCHED])
         _print_statistics(result)
-    _print_rest(result.to_json(), trace, trace, as_json)
+    _print_rest(result.to_json(), trace, trace, kernels, as_json)
 
 
 def _print_notes(lines: list[str]) -> None:
@@ -157,12 +164,16 @@ def _print_statistics(result: Statistics) -> None:
     print_cautions(console, result)
 
 
-def _print_rest(document: dict[str, Any], loaded: Trace, part: Trace, as_json: bool) -> None:
+def _print_rest(document: dict[str, Any], loaded: Trace, part: Trace, kernels: Collection[str], as_json: bool) -> None:
     """Print the document, or after the tables what was lost."""
     if as_json:
         meta = loaded.meta.to_json()
         more = {"losses": meta["losses"], "clock": meta["clock"], "sample": sample_line(part.meta.launches)}
         print_json(document | more | {"time": time_line(part)})
         return
-    for line in warnings_of(loaded):
+    lines = warnings_of(loaded)
+    if lines and kernels and not set(kernels).issuperset(loaded.kernels):
+        # A trace keeps one count of each loss, not one for each kernel.
+        lines.insert(0, f"of the whole trace, not only of {', '.join(kernels)}:")
+    for line in lines:
         stdout().print(f"[yellow]{escape(line)}[/]")
