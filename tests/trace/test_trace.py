@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warplens as wl
+from tests.support.builders import Span, make_trace
 from tests.support.synthetic_capture import make_capture
 from warplens.decode import decode
 from warplens.errors import CaptureError, UsageError
@@ -195,6 +196,9 @@ def test_select_by_time_keeps_what_touches_the_window(trace: wl.Trace) -> None:
     assert (start < 900).all()
     assert (end >= 500).all()
     assert len(part) + len(trace.select(time=(900, None))) > len(part)
+    edges = make_trace([Span("ends at a", 0, 10), Span("inside", 12, 2), Span("begins at b", 20, 5)])
+    assert edges.select(time=(10, 20)).spans["region"].to_pylist() == ["ends at a", "inside"]
+    assert edges.select(time=(11, 21)).spans["region"].to_pylist() == ["inside", "begins at b"]
 
 
 def test_select_by_range_and_launch(trace: wl.Trace) -> None:

@@ -236,7 +236,7 @@ class Trace:
     def select(self, *, time: tuple[float | None, float | None] | None = None, **conditions: Condition | None) -> Trace:
         """Return the spans that meet every condition.
 
-        time        (begin, end) in ns: spans that overlap this stretch; None leaves a side open
+        time        (a, b) in ns: spans that begin before b and end at a or later; None leaves a side open
         conditions  kernel, region or kind: a name or a list of names; rank, device, launch, sm, block, warp, track,
                     lane or depth: a number, a list of numbers or a range
         """

@@ -28,8 +28,9 @@ _NUMBERS = ("sm", "block", "warp", "rank", "launch", "device", "track", "lane", 
 def select(trace: Trace, *, time: tuple[float | None, float | None] | None = None, **conditions: Any) -> Trace:
     """Select by name (kernel, region, kind), number (sm, block, warp, rank, launch, device, track, lane, depth), time.
 
-    A condition is one value or a list of them; a number may also be a `range`. `time=(a, b)` keeps spans that overlap
-    [a, b) in ns; None leaves that side unbounded. Parents and arrivals outside the selection become unknown.
+    A condition is one value or a list of them; a number may also be a `range`. `time=(a, b)` keeps spans that begin
+    before b and end at a or later, in ns; None leaves that side unbounded. Parents and arrivals outside the selection
+    become unknown.
     """
     keep = np.ones(len(trace), bool)
     for name, wanted in conditions.items():
