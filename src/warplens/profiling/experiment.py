@@ -219,8 +219,9 @@ class Experiment:
         for variant in kernel_variants(trace.meta.launches):
             numbers = {info.launch for info in variant.launches}
             mine = [one for one in known if one.launch in numbers and one.counts]
-            described = variant.launches[0].extra.get(VARIANT)
-            if mine and isinstance(described, dict):
+            first = variant.launches[0]
+            described = first.extra.get(VARIANT)
+            if mine and first.clock != "cpu" and isinstance(described, dict):
                 self._targets.append(
                     _Target(variant_key(variant.kernel, described), variant.kernel, variant.label, mine)
                 )

@@ -47,3 +47,38 @@ print(recorded(), recorded(launches=2), recorded(launches=2, skip="cold"), recor
     )
     seen = {"kernel": 14}
     assert done.stdout.strip() == f"{(14, 7, seen)} {(4, 2, seen)} {(4, 2, seen)} {(4, 2, seen)}", done.stderr[-2000:]
+
+
+def test_variants_are_named_by_their_constants_as_compiled_ones_are() -> None:
+    program = """
+import triton, triton.language as tl
+import warplens as wl, warplens.triton as wlt
+from warplens.analyse.kernel_variants import kernel_variants
+
+@triton.jit
+def krec(D: tl.constexpr, MODE: tl.constexpr = "fast"):
+    with wlt.region("work"):
+        wlt.value("n", D)
+
+def labels(*launches):
+    with wl.profile() as profile:
+        for grid, arguments, options in launches:
+            krec[grid](*arguments, **options)
+    return [(one.label, len(one.launches)) for one in kernel_variants(profile.trace.meta.launches)]
+
+one, by_size = (2,), lambda meta: (meta["D"],)
+print(labels((one, (2,), {}), (one, (), {"D": 7}), (one, (2, "fast"), {}), (one, (tl.constexpr(2),), {})))
+print(labels((by_size, (2,), {}), (by_size, (7,), {})))
+print(labels((one, (2,), {}), ((4, 3), (2,), {}), ((4, 3), (2, "slow"), {})))
+print(labels((one, (2, tl.float32), {}), (one, (2, tl.int8), {})))
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.stdout.splitlines() == [
+        str([("krec[D=2]", 3), ("krec[D=7]", 1)]),
+        str([("krec[D=2]", 1), ("krec[D=7]", 1)]),
+        str([("krec[grid 2 MODE=fast]", 1), ("krec[grid 4×3 MODE=fast]", 1), ("krec[grid 4×3 MODE=slow]", 1)]),
+        str([("krec[default]", 1), ("krec[#2]", 1)]),
+    ], done.stderr[-2000:]

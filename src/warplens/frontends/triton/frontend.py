@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from warplens.errors import UsageError, WarplensError
@@ -45,7 +46,9 @@ def _watch_interpreter(running: Session) -> Callable[[], None]:
 
     def call(original: Callable[..., Any], executor: Any, *arguments: Any, **options: Any) -> Any:
         name = getattr(executor.fn, "__name__", "kernel")
-        variant = running.variant(name, (executor.fn, _constants(executor, arguments, options)), _fixed(executor.grid))
+        constants = _constants(executor, arguments, options)
+        described = _describe(constants, executor.grid)  # now: a grid may be a function that holds tensors
+        variant = running.variant(name, (executor.fn, repr(constants)), _fixed(executor.grid), lambda: described)
         if running.options.marks:
             running.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
         if not running.takes_on_host(variant):
@@ -60,15 +63,29 @@ def _watch_interpreter(running: Session) -> Callable[[], None]:
     return wrap(GridExecutor, "__call__", call)
 
 
-def _constants(executor: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+def _constants(executor: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """The compile-time constants of an interpreted launch, for which a GPU would run other code."""
+    if not executor.constexprs:
+        return {}
+    parameters = inspect.signature(executor.fn).parameters
     given = {**dict(zip(executor.arg_names, arguments, strict=False)), **options}
-    return repr([(name, given.get(name)) for name in executor.constexprs])
+    found = {name: given.get(name, parameters[name].default) for name in executor.constexprs}
+    return {name: getattr(value, "value", value) for name, value in found.items()}
 
 
 def _fixed(grid: Any) -> Any:
     """A grid, where it is known before the launch."""
     return None if callable(grid) else repr(grid)
+
+
+def _describe(constants: Mapping[str, Any], grid: Any) -> dict[str, Any]:
+    """What tells a variant from others, as for compiled kernels: its grid, if it has one, and constants."""
+    known = {name: value for name, value in constants.items() if isinstance(value, int | float | str | bool)}
+    try:
+        sizes = [] if callable(grid) else [int(size) for size in grid]
+    except (TypeError, ValueError):  # the launch failed
+        sizes = []
+    return {"grid": [*sizes, *[1] * (3 - len(sizes))], **known} if sizes else known
 
 
 def recipe(options: Options) -> Recipe:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from warplens.launch.variant import Variant
-from warplens.record.capture import Launch
+from warplens.record.capture import VARIANT, Launch
 from warplens.record.layout import Kind, linear_block, track_stride
 from warplens.record.track_writer import TrackWriter
 from warplens.weave.mark_comments import KINDS
@@ -63,7 +63,8 @@ class Interpreted:
             writer.exit(events[-1][2], events[-1][2] + offset)
             row[:] = writer.to_bytes()
         names = {number: name for name, number in self.regions.items()}
-        return Launch(self.kernel, self.grid, (1, 1, 1), names, capacity, raw.reshape(-1), clock="cpu")
+        described = {} if self.variant is None else {VARIANT: dict(self.variant.describe())}
+        return Launch(self.kernel, self.grid, (1, 1, 1), names, capacity, raw.reshape(-1), clock="cpu", extra=described)
 
 
 _current: Interpreted | None = None
