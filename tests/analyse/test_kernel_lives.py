@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from tests.support.any_trace import any_trace
@@ -14,6 +15,7 @@ from warplens.analyse.findings import findings
 from warplens.analyse.groups import in_groups
 from warplens.analyse.kernel_lives import KernelLives, each_variant, lives_of
 from warplens.analyse.lifetimes import Blocks, Lifetimes
+from warplens.analyse.occupancy import achieved
 from warplens.analyse.region_cells import RegionCells, TrackExtents
 from warplens.analyse.registry import ANALYSES
 from warplens.decode import decode
@@ -95,3 +97,22 @@ def test_no_analysis_makes_a_mask_of_all_tracks_for_each_variant() -> None:
         assert all(isinstance(part, KernelLives) for part in parts.values())
         assert len(parts) == 12
         assert whole._tracks_of[0] == ""
+
+
+def test_occupancy_looks_at_the_tracks_of_each_launch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    whole_column = Lifetimes.per_track
+
+    def per_track(lives: Lifetimes, name: str) -> np.ndarray:
+        asked.append(len(lives))
+        return whole_column(lives, name)
+
+    monkeypatch.setattr(Lifetimes, "per_track", per_track)
+    counts = []
+    for launches in (4, 40):
+        trace = decode(small_launches(launches, blocks=2))
+        Lifetimes.of(trace)
+        asked.clear()
+        assert len(achieved(trace)) == 1
+        counts.append(len(asked))
+    assert counts[0] == counts[1], "a column of all tracks was read for each launch"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable, fact_table
-from warplens.analyse.lifetimes import Lifetimes
+from warplens.analyse.groups import in_groups
+from warplens.analyse.lifetimes import Int, Lifetimes
 from warplens.analyse.per_kernel import PerKernel
 from warplens.driver.limits import SM_LIMITS
 from warplens.driver.theoretical_occupancy import MAX_REGISTERS, Occupancy, occupancy
@@ -34,9 +35,11 @@ class Achieved:
 def achieved(trace: Trace) -> PerKernel[Achieved]:
     """Warps alive over time on the SMs that each kernel used."""
     lives = Lifetimes.of(trace)
-    answers = {}
+    lane, answers = lives.per_track("lane"), {}
+    first = np.flatnonzero(lane == lane.min(initial=0))  # a warp with several recorded lanes counts once
+    tracks = [first[at] for at in in_groups(lives.launch[first], len(lives.launches))]
     for kernel, launches in lives.variants.items():
-        curves = [_curve(lives, int(at)) for at in launches]
+        curves = [_curve(lives, at, tracks[at]) for at in launches.tolist()]
         warps = float(np.mean([curve.mean() for curve in curves]))
         most, theoretical = _known(lives, int(launches[0]))
         answers[kernel] = Achieved(
@@ -49,10 +52,9 @@ def achieved(trace: Trace) -> PerKernel[Achieved]:
     return PerKernel(answers)
 
 
-def _curve(lives: Lifetimes, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Mean warps per used SM in equal steps of a launch; a warp with several recorded lanes counts once."""
+def _curve(lives: Lifetimes, at: int, mine: Int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Mean warps per used SM in equal steps of a launch, from one track of each of its warps."""
     launch = lives.launches[at]
-    mine = np.flatnonzero((lives.launch == at) & (lives.per_track("lane") == lives.per_track("lane").min()))
     edges = np.linspace(0, launch.duration_ns, _BINS + 1)
 
     def until(times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -71,7 +73,7 @@ def _curve(lives: Lifetimes, at: int) -> np.ndarray[tuple[int], np.dtype[np.floa
         return np.asarray(warps * np.diff(until(blocks.begin) - until(blocks.end)) / step / used)
     used = max(len(np.unique(lives.sm[mine])), 1)
     # Warps live longer than their first and last records show.
-    shown = float((lives.finish - lives.begin)[mine].sum())
+    shown = float((lives.finish[mine] - lives.begin[mine]).sum())
     longer = max(launch.info.busy_cycles / max(shown, 1.0), 1.0) if launch.info else 1.0
     return np.asarray(longer * np.diff(until(lives.begin_ns[mine]) - until(lives.finish_ns[mine])) / step / used)
 
