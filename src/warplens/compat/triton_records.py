@@ -12,9 +12,7 @@ import triton.language as tl
 from triton.language import core
 
 from warplens.errors import WarplensError
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
-
-AT = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
+from warplens.record.layout import HEADER_AT, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 
 BLOCK = """
     mov.u32 b, %ctaid.z; mov.u32 x, %nctaid.y; mov.u32 y, %ctaid.y; mad.lo.u32 b, b, x, y;
@@ -27,9 +25,9 @@ def start_track(guard: str, track: str, block: str, group: str) -> str:
     return f"""
     mov.u32 s, %smid; mov.b32 t, {TRACK_MAGIC};
     @{guard} st.global.v4.b32 [{track}], {{t, {block}, {group}, s}};
-    mov.b32 t, 0; @{guard} st.global.v2.b32 [{track}+{AT["written"]}], {{t, t}};
+    mov.b32 t, 0; @{guard} st.global.v2.b32 [{track}+{HEADER_AT["written"]}], {{t, t}};
     mov.u64 clk, %clock64; mov.u64 ns, %globaltimer;
-    @{guard} st.global.v2.b64 [{track}+{AT["start_clock"]}], {{clk, ns}};"""
+    @{guard} st.global.v2.b64 [{track}+{HEADER_AT["start_clock"]}], {{clk, ns}};"""
 
 
 def write_record(guard: str, fits: str, track: str, written: str, word: str, *, begins: bool) -> str:
@@ -42,8 +40,8 @@ def write_record(guard: str, fits: str, track: str, written: str, word: str, *, 
     mul.wide.u32 a, {written}, {SLOT_BYTES}; add.s64 a, a, {track};
     add.u32 {written}, {written}, 1; mov.b32 t, {int(TrackState.EXITED)};
     {timer + clock if begins else clock + timer}
-    @{guard} st.global.v2.b32 [{track}+{AT["written"]}], {{{written}, t}};
-    @{guard} st.global.v2.b64 [{track}+{AT["exit_clock"]}], {{clk, ns}};
+    @{guard} st.global.v2.b32 [{track}+{HEADER_AT["written"]}], {{{written}, t}};
+    @{guard} st.global.v2.b64 [{track}+{HEADER_AT["exit_clock"]}], {{clk, ns}};
     cvt.u32.u64 t, clk;
     @{fits} st.global.v2.b32 [a+{HEADER_BYTES}], {{{word}, t}};"""
 

@@ -94,6 +94,8 @@ HEADER = np.dtype(
 )  # fmt: skip
 """The track header. `written` counts slots, including those that did not fit. `flush` is the number of cycles it took
 after the exit to copy records from shared memory to the track."""
+HEADER_AT = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
+"""The offset of each field of the header."""
 
 RECORD = np.dtype([("word0", "<u4"), ("clock", "<u4")])
 

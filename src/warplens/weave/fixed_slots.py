@@ -16,13 +16,13 @@ from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.edits import NodePosition
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Comment, Function, Instruction, PtxModule, Raw, parse
-from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, word0
+from warplens.record.layout import HEADER_AT, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, Kind, word0
 from warplens.weave.code_between import code_between, number_regions
 from warplens.weave.function_weaver import insert_before_exit, insert_opening
 from warplens.weave.mark_sites import MarkSite, Outline, kernels_with_marks, number_marks
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.region_code import region_code
-from warplens.weave.track_ptx import AWAITED, FIELD, Track, exit_fields, text_of
+from warplens.weave.track_ptx import AWAITED, Track, exit_fields, text_of
 from warplens.weave.weaving import (
     MIN_SHIFT,
     SHIFT_MASK,
@@ -113,7 +113,7 @@ class _FixedTrack(Track):
             f"mov.b32 %wl_v, {TRACK_MAGIC};",
             "@%wl_p st.global.v4.b32 [%wl_a], {%wl_v, %wl_x, %wl_t, %wl_u};",
             self.start_clock(),
-            f"@%wl_p st.global.v2.b64 [%wl_a+{FIELD['start_clock']}], {{%wl_b, %wl_d}};",
+            f"@%wl_p st.global.v2.b64 [%wl_a+{HEADER_AT['start_clock']}], {{%wl_b, %wl_d}};",
         ])  # fmt: skip
 
     def mark(self, words: list[tuple[int, int]], waited: bool) -> str:

@@ -13,11 +13,9 @@ import math
 
 from warplens.ptx.syntax import PtxError
 from warplens.ptx.tree import Function
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
+from warplens.record.layout import HEADER_AT, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.weave.block_index import linear_index, selected_index
 from warplens.weave.weaving import GRANULARITY, MIN_SHIFT, SHIFT_MASK, AnyBuffer, ParamBuffer, SymbolBuffer, Weaving
-
-FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
 
 DECLARATIONS = """\
 	.reg .b64 %wl_a, %wl_b, %wl_d, %wl_h, %wl_ec, %wl_en;
@@ -179,7 +177,7 @@ class Track:
     def started(self) -> str:
         """Store the start clock. This comes after the first mark's clock read, because a store may stall."""
         return text_of([
-            *self._lead(), f"@{self.leader} st.global.v2.b64 [%wl_h+{FIELD['start_clock']}], {{%wl_b, %wl_d}};"
+            *self._lead(), f"@{self.leader} st.global.v2.b64 [%wl_h+{HEADER_AT['start_clock']}], {{%wl_b, %wl_d}};"
         ])  # fmt: skip
 
     def _start(self) -> list[str]:
@@ -279,8 +277,8 @@ def exit_fields(leader: str) -> list[str]:
     """Store the number of slots in %wl_s and the exit clock into the header at %wl_a."""
     return [
         f"mov.b32 %wl_t, {int(TrackState.EXITED)};",
-        f"@{leader} st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
-        f"@{leader} st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
+        f"@{leader} st.global.v2.b32 [%wl_a+{HEADER_AT['written']}], {{%wl_s, %wl_t}};",
+        f"@{leader} st.global.v2.b64 [%wl_a+{HEADER_AT['exit_clock']}], {{%wl_ec, %wl_en}};",
     ]
 
 

@@ -16,9 +16,9 @@ import triton.language as tl  # noqa: E402
 from triton.language import core  # noqa: E402
 
 from warplens.compat.sm_profiler import MAX_EVENTS  # noqa: E402
-from warplens.compat.triton_records import AT, emit, scalar, start_track, write_record  # noqa: E402
+from warplens.compat.triton_records import emit, scalar, start_track, write_record  # noqa: E402
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES  # noqa: E402
-from warplens.record.layout import REGION_SHIFT, TRACK_MAGIC, Kind  # noqa: E402
+from warplens.record.layout import HEADER_AT, REGION_SHIFT, TRACK_MAGIC, Kind  # noqa: E402
 
 __all__ = ["profiler_event_end", "profiler_event_instant", "profiler_event_start", "profiler_init"]
 
@@ -68,7 +68,7 @@ def _event(kind: Kind, ctx: Any, block_idx: Any, group_idx: Any, event_no: Any, 
         _FIND
         + start_track("f", "c", "$2", "$3")
         + f"""
-    mov.b32 w, 0; @q ld.volatile.global.b32 w, [c+{AT["written"]}];
+    mov.b32 w, 0; @q ld.volatile.global.b32 w, [c+{HEADER_AT["written"]}];
     setp.lt.and.u32 f, w, x, q;
     add.u32 r, $4, 1; shl.b32 r, r, {REGION_SHIFT}; or.b32 r, r, {int(kind)};"""
         + write_record("q", "f", "c", "w", "r", begins=kind is Kind.BEGIN)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from warplens.errors import UsageError
 from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, FULL_MODES
 from warplens.record.layout import (
-    HEADER,
+    HEADER_AT,
     HEADER_BYTES,
     SLOT_BYTES,
     TRACK_MAGIC,
@@ -39,7 +39,6 @@ no count can wrap to room that is not there. Above it is place for the most slot
 SETTLE = "bar.warp.sync 0xffffffff;"
 """Holds a warp at the block barrier before it, which the GPU would otherwise let a clock read overtake."""
 
-_TRACK = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
 _HEAD = {name: int(BUFFER.fields[name][1]) for name in BUFFER.names}  # type: ignore[index, union-attr]
 
 
@@ -165,7 +164,7 @@ def prologue(leader: Leader, full: str, *, sized: bool) -> str:
     @q st.global.v4.b32 [a], {{t, b, y, z}};
     {_launch_header(leader, full)}
     mov.u64 e, %globaltimer; mov.u64 d, %clock64;
-    @q st.global.v2.b64 [a+{_TRACK["start_clock"]}], {{d, e}};
+    @q st.global.v2.b64 [a+{HEADER_AT["start_clock"]}], {{d, e}};
     add.s64 a, a, {HEADER_BYTES}; mov.b64 {{wl_at, wl_high}}, a;
     shl.b32 t, c, 3; add.u32 t, t, wl_at; setp.ge.and.u32 wl_lead, t, wl_at, q;
     mov.b32 wl_clock, 0;
@@ -241,8 +240,8 @@ def epilogue(leader: Leader, full: str, names: bytes, symbol: str, *, sized: boo
     {written} {start}
     mov.b64 a, {{t, wl_high}}; mov.b32 t, {int(TrackState.EXITED)};
     mov.u64 e, %globaltimer; mov.u64 d, %clock64;
-    @wl_lead st.global.v2.b32 [a+{_TRACK["written"] - back}], {{u, t}};
-    @wl_lead st.global.v2.b64 [a+{_TRACK["exit_clock"] - back}], {{d, e}};
+    @wl_lead st.global.v2.b32 [a+{HEADER_AT["written"] - back}], {{u, t}};
+    @wl_lead st.global.v2.b64 [a+{HEADER_AT["exit_clock"] - back}], {{d, e}};
     {_send_names(leader, names, symbol)}
 }}"""
 

@@ -12,11 +12,10 @@ offset of the lanes that do not record.
 
 from __future__ import annotations
 
-from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
+from warplens.record.layout import HEADER_AT, HEADER_BYTES, SLOT_BYTES, TRACK_MAGIC, TrackState
 from warplens.weave.amd.gpu_traits import TIMER_NS, GpuTraits
 from warplens.weave.weaving import MAX_SHIFT, MIN_SHIFT, SHIFT_MASK
 
-FIELD = {name: int(HEADER.fields[name][1]) for name in HEADER.names}  # type: ignore[index, union-attr]
 _BEYOND = -(1 << 31)
 """The offset, as a signed number, of a store that must not happen."""
 _LAST_OFFSET = (1 << 31) - SLOT_BYTES
@@ -81,7 +80,7 @@ class TrackIr:
             f"{name}.bytes = sub i32 {offset}, {HEADER_BYTES}",
             f"{name}.written = lshr i32 {name}.bytes, {SLOT_BYTES.bit_length() - 1}",
             *self._vector(f"{name}.state", "i32", [f"{name}.written", str(int(TrackState.EXITED))]),
-            f"{name}.at = add i32 %wl.lane0, {FIELD['written']}",
+            f"{name}.at = add i32 %wl.lane0, {HEADER_AT['written']}",
             self._store(2, f"{name}.state", f"{name}.at"),
             *self._store_pair(name, "exit_clock"),
         ]
@@ -204,7 +203,7 @@ class TrackIr:
         return [
             *self._vector(f"{name}.pair", "i64", [f"{name}.clock", f"{name}.ns"]),
             f"{name}.words = bitcast <2 x i64> {name}.pair to <4 x i32>",
-            f"{name}.place = add i32 %wl.lane0, {FIELD[field]}",
+            f"{name}.place = add i32 %wl.lane0, {HEADER_AT[field]}",
             self._store(4, f"{name}.words", f"{name}.place"),
         ]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warplens.ptx.tree import Function
-from warplens.record.layout import SLOT_BYTES, Kind, TrackState
-from warplens.weave.track_ptx import FIELD, RingTrack, Track, text_of, vector_of
+from warplens.record.layout import HEADER_AT, SLOT_BYTES, Kind, TrackState
+from warplens.weave.track_ptx import RingTrack, Track, text_of, vector_of
 from warplens.weave.weaving import AnyBuffer, SharedBuffer, Weaving
 
 _CHUNK = 4
@@ -149,8 +149,9 @@ class SharedTrack(_InSharedMemory):
             f"@!%wl_q bra {skip};",
             *self._spill(),
             *self._exit_header(),
-            f"mov.b32 %wl_t, {int(TrackState.EXITED)}; st.global.v2.b32 [%wl_a+{FIELD['written']}], {{%wl_s, %wl_t}};",
-            f"st.global.v2.b64 [%wl_a+{FIELD['exit_clock']}], {{%wl_ec, %wl_en}};",
+            f"mov.b32 %wl_t, {int(TrackState.EXITED)}; "
+            f"st.global.v2.b32 [%wl_a+{HEADER_AT['written']}], {{%wl_s, %wl_t}};",
+            f"st.global.v2.b64 [%wl_a+{HEADER_AT['exit_clock']}], {{%wl_ec, %wl_en}};",
             *_flush_time("%wl_ec"),
             f"{skip}:",
         ]
@@ -161,7 +162,7 @@ def _flush_time(since: str) -> list[str]:
     """Store the cycles since the 64-bit clock `since` into the header at %wl_a."""
     return [
         f"cvt.u32.u64 %wl_t, {since}; mov.u32 %wl_n, %clock; sub.u32 %wl_n, %wl_n, %wl_t;",
-        f"st.global.b32 [%wl_a+{FIELD['flush']}], %wl_n;",
+        f"st.global.b32 [%wl_a+{HEADER_AT['flush']}], %wl_n;",
     ]
 
 
