@@ -53,9 +53,10 @@ class Sections:
                 print_counters(stdout(), counters)
         only_pages = pages is not None and str(ncu).endswith(".csv")
         if findings or (ncu and not only_pages):
+            whole = counted if pages is None or self._part is self._trace else [region_counters(self._trace, pages)]
             facts = KnownFacts(
                 ncu=read_report(None if only_pages else ncu, None, self._trace),
-                counters=() if pages is None else tuple(region_counters(self._trace, pages).regions),
+                counters=tuple(row for one in whole for row in one.regions),
             )
             self._show_findings(facts)
 
