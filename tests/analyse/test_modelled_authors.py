@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from tests.support.modelled_authors import AUTHORS, marked_by
-from tests.support.modelled_families import FAMILIES, NO_REPAIR, harmless
+from tests.support.modelled_families import FAMILIES, harmless, verdicts
 from tests.support.modelled_gpu import DEVICES, Modelled, Ran, recorded, run_model
 from tests.support.modelled_kernels import Planted
 from warplens.analyse.finding import UNDECIDED, UNMARKED_TIME, Finding
@@ -117,22 +117,8 @@ def test_no_author_gets_a_false_first_finding(author: str) -> None:
 
 def judged(family: str, author: str, seed: int) -> Counter[str]:
     """What is right and wrong about a kernel and its repair; `open` counts what is left undecided or unmarked."""
-    made, found = planted(family, seed), Counter[str]()
-    gain = None
+    made, repaired, gain = planted(family, seed), None, None
     if made.repaired is not None:
+        repaired = first(family, author, "repaired", seed)
         gain = 1 - launched(family, seed, "repaired")[1].took / launched(family, seed, "broken")[1].took
-        found["healthy"] += 1
-        found["quiet"] += harmless(first(family, author, "repaired", seed), made.remains)
-    one = first(family, author, "broken", seed)
-    if made.cause and (gain is None or gain >= NO_REPAIR):
-        named = one.kind in (made.cause, *made.also)
-        found["broken"] += 1
-        found["named"] += named
-        found["open"] += one.kind in (UNDECIDED, UNMARKED_TIME)
-        if named and gain is not None:
-            found["gains"] += 1
-            found["inside"] += one.gain.low <= gain <= one.gain.high
-    else:
-        found["healthy"] += 1
-        found["quiet"] += harmless(one)
-    return found
+    return verdicts(made, first(family, author, "broken", seed), repaired, gain)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.modelled_families import FAMILIES, NO_REPAIR, harmless
+from tests.support.modelled_families import FAMILIES, verdicts
 from tests.support.modelled_gpu import DEVICES, run_modelled
 from tests.support.modelled_kernels import Planted
 from warplens.analyse.findings import findings
@@ -25,24 +25,11 @@ def judged(name: str, seed: int) -> Counter[str]:
     device = DEVICES[seed % len(DEVICES)]
     planted: Planted = FAMILIES[name](random.Random(f"{name} {seed}"), device)
     trace, took = run_modelled(planted.broken, device)
-    first, gain = findings(trace)[0], None
-    found: Counter[str] = Counter()
+    repaired, gain = None, None
     if planted.repaired is not None:
-        repaired, less = run_modelled(planted.repaired, device)
-        gain = 1 - less / took
-        found["healthy"] += 1
-        found["quiet"] += harmless(findings(repaired)[0], planted.remains)
-    if planted.cause and (gain is None or gain >= NO_REPAIR):
-        found["broken"] += 1
-        named = first.kind in (planted.cause, *planted.also)
-        found["named"] += named
-        if named and gain is not None:
-            found["gains"] += 1
-            found["inside"] += first.gain.low <= gain <= first.gain.high
-    else:
-        found["healthy"] += 1
-        found["quiet"] += harmless(first)
-    return found
+        after, less = run_modelled(planted.repaired, device)
+        repaired, gain = findings(after)[0], 1 - less / took
+    return verdicts(planted, findings(trace)[0], repaired, gain)
 
 
 @pytest.mark.parametrize("name", QUICK)

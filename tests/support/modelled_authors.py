@@ -15,18 +15,16 @@ from tests.support.modelled_gpu import (
     Arrive,
     Barrier,
     Device,
-    Get,
     Modelled,
     Move,
     Notes,
     Program,
-    Put,
     Ran,
     Shared,
     TrackNotes,
     Work,
 )
-from tests.support.modelled_kernels import Planted, loading
+from tests.support.modelled_kernels import Planted, loading, ring
 
 _WORST = frozenset({"ways", "load_waste", "store_waste", "loops", "repeats", "unbounded", "load_levels"})
 _COUNTED = frozenset(
@@ -178,23 +176,12 @@ def ring_by_one_lane(rng: random.Random, device: Device) -> Planted:
     consume, count, tile = rng.randint(1500, 3000), rng.randint(24, 40), 4096
 
     def made(consume: int) -> Modelled:
-        def program(block: int, warp: int) -> Program:
-            for _ in range(count):
-                if warp == 1:
-                    yield "free", Get("free")
-                    yield "bring", Work(15, 1)
-                    yield "bring", Put("full", tile)
-                else:
-                    yield "ready", Get("full")
-                    yield "gelu", Work(consume, 1)
-                    yield "gelu", Put("free")
-
         code = {
             **{"free": {"instructions": 12.0, "waits": 1}, "ready": {"instructions": 12.0, "waits": 1}},
             "bring": {"instructions": 15.0, "copies": 1, "moved_bytes": tile},
             "gelu": {"instructions": 220.0, "shared": 2, "ways": 1, "loops": 1, "unbounded": 1},
         }
-        return Modelled(program, device.sms, 2, 1, code, stages=4)
+        return replace(ring(device, 4, tile, 15, consume, count, ("free", "bring", "ready", "gelu")), code=code)
 
     return Planted("slow consumer", made(consume), made(consume // 4), remains=("slow consumer",))
 

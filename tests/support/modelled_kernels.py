@@ -249,24 +249,33 @@ def low_occupancy(rng: random.Random, device: Device) -> Planted:
     return Planted("low occupancy", few, many, also=("too little in flight",))
 
 
-def ring(device: Device, stages: int, tile: int, produce: float, consume: float, count: int) -> Modelled:
+def ring(
+    device: Device,
+    stages: int,
+    tile: int,
+    produce: float,
+    consume: float,
+    count: int,
+    names: tuple[str, str, str, str] = ("wait empty", "copy", "wait full", "math"),
+) -> Modelled:
     """One warp copies tiles into a ring of stages, and another one uses them."""
+    room, copy, ready, use = names
 
     def program(block: int, warp: int) -> Program:
         for _ in range(count):
             if warp == 1:
-                yield "wait empty", Get("free")
-                yield "copy", Work(produce, 1)
-                yield "copy", Put("full", tile)
+                yield room, Get("free")
+                yield copy, Work(produce, 1)
+                yield copy, Put("full", tile)
             else:
-                yield "wait full", Get("full")
-                yield "math", Work(consume, 1)
-                yield "math", Put("free")
+                yield ready, Get("full")
+                yield use, Work(consume, 1)
+                yield use, Put("free")
 
     code = {
-        **{"wait empty": {"instructions": 5, "waits": 1}, "wait full": {"instructions": 5, "waits": 1}},
-        "copy": {"instructions": produce, "copies": 1, "moved_bytes": tile},
-        "math": {"instructions": consume, "shared": 8, "ways": 1},
+        **{room: {"instructions": 5, "waits": 1}, ready: {"instructions": 5, "waits": 1}},
+        copy: {"instructions": produce, "copies": 1, "moved_bytes": tile},
+        use: {"instructions": consume, "shared": 8, "ways": 1},
     }
     return Modelled(program, device.sms, 2, 1, code, stages=stages)
 
