@@ -15,6 +15,10 @@ _BESIDE_A_BARRIER, _BESIDE_A_POLL = 4, 40
 _FEW_ACCESSES = 1.25
 """Accesses that it may have for each barrier but one."""
 LANES = 32
+SCHEDULERS = 4
+"""Of an SM."""
+LEAST_CYCLES, MOST_CYCLES = 4, 10
+"""What an instruction of a warp takes at least if the next one needs its result, and at most if nothing holds it up."""
 _SECTOR, _WORD = 32, 4
 _BY = "moved_by_"
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, Answers
-from warplens.analyse.code_counts import CodeCounts, code_of
+from warplens.analyse.code_counts import SCHEDULERS, CodeCounts, code_of
 from warplens.analyse.devices import find_peak
 from warplens.analyse.finding import Gain, Number, Spread, spread
 from warplens.analyse.kernel_lives import lives_of
@@ -41,7 +41,6 @@ _CACHE_OVER_MEMORY = 1.4
 """How much faster than the memory the L2 cache is."""
 _MOSTLY_MEMORY = 0.6
 _UNKNOWN_ROOF = 0.75
-_SCHEDULERS = 4
 _REACHABLE = 0.9
 """Of a peak."""
 _LEAST_BUSY = 0.5
@@ -176,7 +175,7 @@ class Evidence(VariantVerdicts):
     def issued_at_least(self) -> float:
         """The same of the kernel's time without marks; loops of unknown length count once."""
         issued = self._per_launch({name: one.instructions for name, one in self.code.items() if name})
-        return float(issued / (_SCHEDULERS * max(self.warps.sms, 1.0) * self.plain_ns * self.lives.cycles_per_ns))
+        return float(issued / (SCHEDULERS * max(self.warps.sms, 1.0) * self.plain_ns * self.lives.cycles_per_ns))
 
     @property
     def mostly_unmarked(self) -> bool:

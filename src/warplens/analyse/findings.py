@@ -28,6 +28,7 @@ from warplens.analyse.finding_text import gain_text
 from warplens.analyse.hang import has_hangs
 from warplens.analyse.hypotheses import HYPOTHESES
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
+from warplens.analyse.hypotheses.pipeline_sides import CONSUMER, PRODUCER
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.rank_hangs import rank_findings
@@ -53,7 +54,6 @@ _UNDECIDED = 0.25
 """What is undecided and may gain more than this is worth deciding first."""
 _WORTH_RECORDING = 0.1
 """What is withheld and would gain more than this is worth another recording."""
-_SIDES = ("slow producer", "slow consumer")
 _EXPLAINS = 0.5
 _HIDDEN = 0.05
 _ROOM = 0.1
@@ -273,7 +273,10 @@ def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequen
     if (
         open_
         and open_[0].gain.high > _UNDECIDED
-        and (open_[0].kind in (WAITS_INSIDE, *_SIDES) or evidence.kinds.get(open_[0].region) is not Purpose.WORK)
+        and (
+            open_[0].kind in (WAITS_INSIDE, PRODUCER, CONSUMER)
+            or evidence.kinds.get(open_[0].region) is not Purpose.WORK
+        )
     ):
         one = open_[0]
         more = {"evidence": dict(one.evidence), "region": one.region, "refuted_by": "The measurement that decides it."}

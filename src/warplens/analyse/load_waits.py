@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warplens.analyse.code_counts import CodeCounts
+from warplens.analyse.code_counts import LEAST_CYCLES, MOST_CYCLES, SCHEDULERS, CodeCounts
 from warplens.analyse.devices import find_peak
 from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.lifetimes import Lifetimes
@@ -17,10 +17,8 @@ from warplens.analyse.roofline import device_of
 if TYPE_CHECKING:
     from warplens.analyse.evidence import Evidence
 
-_SCHEDULERS = 4
-_LEAST_CYCLES, _CYCLES, _SHARED_CYCLES = 4, 10, 40
-"""What an instruction of a warp takes if the next one needs its result, and at most where nothing holds it up; and an
-access to shared memory."""
+_SHARED_CYCLES = 40
+"""What an access to shared memory takes at most where nothing holds it up."""
 _MOSTLY_WAITS = 0.4
 LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
@@ -63,7 +61,7 @@ def awaiting(e: Evidence) -> dict[str, float]:
         if one is None or e.kinds[region] is Purpose.WAIT or share < _LEAST_SHARE:
             continue
         if one.only_computes and (region in before or outside):
-            part = 1 - needed_cycles(e, one, _CYCLES) / took(e, region)
+            part = 1 - needed_cycles(e, one, MOST_CYCLES) / took(e, region)
             if part > 1 - _MOSTLY_WAITS:
                 found[region] = part * share
         elif e.kinds[region] is not Purpose.MEMORY and uses_what_it_loads(one):
@@ -107,11 +105,11 @@ def _own_loads(e: Evidence, region: str, one: CodeCounts) -> float:
     loads or what slow instructions do not explain, and the most, what fast ones do not explain. Where warps meet in the
     region, they may wait for one another as well: only the time of the loads counts, if it is most of it."""
     lasts = took(e, region)
-    at_most = 1 - needed_cycles(e, one, _LEAST_CYCLES) / lasts
+    at_most = 1 - needed_cycles(e, one, LEAST_CYCLES) / lasts
     loading = min(_loading_cycles(e, one) / lasts, at_most)
     if one.barriers:
         return max(loading, 0.0) if loading >= _MOSTLY_LOADS * at_most else 0.0
-    least = max(1 - needed_cycles(e, one, _CYCLES) / lasts, loading)
+    least = max(1 - needed_cycles(e, one, MOST_CYCLES) / lasts, loading)
     return max((least + at_most) / 2, 0.0)
 
 
@@ -126,7 +124,7 @@ def _loading_cycles(e: Evidence, one: CodeCounts) -> float:
 
 def needed_cycles(e: Evidence, one: CodeCounts, each: float) -> float:
     """What a region's instructions take if each of them takes so many cycles, or has to wait for other warps."""
-    cycles = max(each, e.warps.per_sm / _SCHEDULERS)
+    cycles = max(each, e.warps.per_sm / SCHEDULERS)
     return cycles * one.instructions + _SHARED_CYCLES * one.shared * one.mean_ways
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warplens.analyse.code_counts import LEAST_CYCLES, SCHEDULERS
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, Finding, Gain
@@ -22,9 +23,8 @@ _LEAST_MEAN = 1.5
 _LEAST_COUNTED = 0.25
 _BUSY = 0.5
 """From this share of the time on, shared memory is what the kernel waits for."""
-_SCHEDULERS = 4
-_CYCLES, _SHARED_LATENCY = 4, 30
-"""What an instruction takes if the next one needs its result, and an access to shared memory."""
+_SHARED_LATENCY = 30
+"""Cycles of an access to shared memory."""
 _SHARED_WORDS = {"smem", "shared", "lds", "sts", "ldsm", "ldmatrix", "stmatrix", "transpose"}
 
 
@@ -102,8 +102,8 @@ def _of_a_round(e: Evidence, name: str) -> float:
     """The share of a loop's time that conflicts take. A round takes as long as the accesses of all warps that are in
     it, as their instructions on the schedulers, or as one warp alone, whichever is longest."""
     one, warps = e.code[name], max(e.shares.get(name, 0.0) * e.warps.per_sm, 1.0)
-    alone = _CYCLES * one.instructions + _SHARED_LATENCY * one.shared
-    others = max(one.shared * warps, one.instructions * warps / _SCHEDULERS, alone)
+    alone = LEAST_CYCLES * one.instructions + _SHARED_LATENCY * one.shared
+    others = max(one.shared * warps, one.instructions * warps / SCHEDULERS, alone)
     return 1 - others / max(one.shared * one.mean_ways * warps, others)
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.code_counts import LEAST_CYCLES, MOST_CYCLES, SCHEDULERS
 from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import LOW, MEDIUM, Finding
 from warplens.analyse.groups import reduce_by
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.lifetimes import Float
+from warplens.analyse.load_waits import LATENCY_NS
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
@@ -21,11 +23,9 @@ CAUSE = "unneeded barrier"
 _LEAST_WAIT = 0.05
 _LEAST_GAIN = 0.03
 _MOST = 1.1
-_CACHE_NS, _LATENCY_NS = 130, 450
-"""Of a load from the cache, and from the device's memory that is not busy."""
-_SHARED_CYCLES, _SCHEDULERS = 30, 4
-_LEAST_CYCLES, _CYCLES = 4, 10
-"""What an instruction of a warp takes at least if the next one needs its result, and at most if nothing holds it up."""
+_CACHE_NS = 130
+"""Of a load from the cache."""
+_SHARED_CYCLES = 30
 _ADVICE = (
     "Remove the barrier where no data passes between warps; else make it narrower (a warp or a named barrier), put "
     "more work between two of them, or arrive early and wait late."
@@ -158,11 +158,11 @@ def _beyond_work(e: Evidence, name: str) -> tuple[float, float]:
         return 0.0, 1.0  # how much work an instance does is not known
     took = max(median_cycles(e.lives, e.label, name), 1.0)
     # An instruction waits for its scheduler, and mostly also for the one before.
-    short, long = (one.instructions * max(e.warps.per_sm / _SCHEDULERS, each) for each in (_LEAST_CYCLES, _CYCLES))
+    short, long = (one.instructions * max(e.warps.per_sm / SCHEDULERS, each) for each in (LEAST_CYCLES, MOST_CYCLES))
     pipe = one.shared * one.mean_ways * e.warps.per_sm
     awaited = one.loads or any(name in after for before, after in e.followers.items() if _loads(e, before))
     own = _SHARED_CYCLES * one.shared
-    cache, memory = ((ns * e.lives.cycles_per_ns if awaited else 0.0) + own for ns in (_CACHE_NS, _LATENCY_NS))
+    cache, memory = ((ns * e.lives.cycles_per_ns if awaited else 0.0) + own for ns in (_CACHE_NS, LATENCY_NS))
     return max(1 - (max(long, pipe) + memory) / took, 0.0), max(1 - max(short, pipe, cache) / took, 0.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from warplens.analyse.code_counts import SCHEDULERS
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, Finding, Gain
 from warplens.analyse.hypotheses.exposed_latency import exposure, needed_bytes
@@ -17,7 +18,6 @@ from warplens.wording import byte_size, percent
 CAUSE = "low occupancy"
 _ENOUGH = 16
 """Warps per SM: four per scheduler hide most latencies."""
-_SCHEDULERS = 4
 _LIFTABLE = {"registers", "shared memory"}
 _RECORD_AGAIN = "Record again with this version (it records registers and shared memory), or pass --ncu."
 _RECORD_ON_GPU = "Record it on a GPU: the interpreter has neither registers nor blocks that share an SM."
@@ -35,7 +35,7 @@ def _judge(e: Evidence) -> Finding:
     if limit is None:
         if grid.waves <= 1:
             return e.refuted(CAUSE, f"{shown}: all blocks ran at once")
-        if idle < 0.1 and warps >= _SCHEDULERS:
+        if idle < 0.1 and warps >= SCHEDULERS:
             return e.refuted(CAUSE, f"{shown}, and nothing shows that they are too few")
         return e.undecided(
             CAUSE,
@@ -48,9 +48,9 @@ def _judge(e: Evidence) -> Finding:
     if not set(limit.limiters) <= _LIFTABLE:
         return e.refuted(CAUSE, f"{shown}: an SM holds no more blocks of this size")
     full = seen.in_flight is not None and seen.in_flight >= seen.needed
-    if e.memory_busy or full or (seen.saturates and warps >= _SCHEDULERS):
+    if e.memory_busy or full or (seen.saturates and warps >= SCHEDULERS):
         return e.refuted(CAUSE, f"{shown}, which keep the memory busy")
-    if idle < 0.1 and warps >= _SCHEDULERS:
+    if idle < 0.1 and warps >= SCHEDULERS:
         return e.refuted(CAUSE, f"{shown}, and work runs on the SM for most of the time")
     most = 1 - warps / min(possible, 2 * _ENOUGH)
     if seen.in_flight is None and e.memory_reached is None and most_in_flight(e) >= needed_bytes(e):
@@ -70,7 +70,7 @@ def _judge(e: Evidence) -> Finding:
         f"Too few warps to hide latency: {shown}, limited by {limiters}{unhidden}.",
         f"Make room for more blocks: {limit.lift}.",
         e.gain(least, most, roof=most),
-        HIGH if warps < _SCHEDULERS else MEDIUM,
+        HIGH if warps < SCHEDULERS else MEDIUM,
         evidence={
             "warps_per_sm": warps,
             "theoretical_warps": limit.warps,

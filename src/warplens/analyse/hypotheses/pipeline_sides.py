@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warplens.analyse.code_counts import SCHEDULERS
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import LOW, MEDIUM, Finding, Gain
@@ -16,7 +17,6 @@ from warplens.wording import numbered, percent
 PRODUCER, CONSUMER = "slow producer", "slow consumer"
 _LEAST = 0.1
 _BOTH, _ALIKE = 0.25, 2.5
-_SCHEDULERS = 4
 _SHALLOW = "producer and consumers wait for one another, as with too few stages"
 
 
@@ -134,10 +134,10 @@ def _judge_consumer(e: Evidence) -> Finding:
     )
     others = [one for one in e.of(ROLES).roles if one.side != "producer" and one.role.often]
     busy = sum(len(one.role.warps) for one in others) * e.of(WAVES).slots
-    alone = busy < _SCHEDULERS
+    alone = busy < SCHEDULERS
     # Consumers on every scheduler may be at their roof, which is how a good pipeline looks.
     waits = sides.producer_wait
-    gain = e.gain(min(waits, 1 - busy / _SCHEDULERS), roof=waits) if alone else Gain.between(0.0, waits)
+    gain = e.gain(min(waits, 1 - busy / SCHEDULERS), roof=waits) if alone else Gain.between(0.0, waits)
     roof = "" if alone or e.roof[0] != "unknown" else " A pipeline that is bound by arithmetic looks like this, too."
     return e.supported(
         CONSUMER,

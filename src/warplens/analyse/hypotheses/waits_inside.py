@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from warplens.analyse.code_counts import CodeCounts
+from warplens.analyse.code_counts import LEAST_CYCLES, CodeCounts
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import WAITS_INSIDE as CAUSE
 from warplens.analyse.finding import Finding, Gain
+from warplens.analyse.hypotheses.barrier_waits import CAUSE as UNNEEDED
+from warplens.analyse.hypotheses.exposed_latency import CAUSE as EXPOSED
 from warplens.analyse.hypotheses.exposed_latency import needed_bytes
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.hypotheses.pipeline_sides import CONSUMER, PRODUCER
+from warplens.analyse.hypotheses.warp_balance import CAUSE as IMBALANCE
 from warplens.analyse.load_waits import LATENCY_NS, most_in_flight, needed_cycles, took
 from warplens.analyse.region_purpose import Purpose
 from warplens.wording import integer, percent, plural
 
-_LEAST_CYCLES = 4
-"""What an instruction takes at least if the next one needs its result."""
 _LEAST = 0.25
 _NEARLY = 0.5
 
@@ -60,7 +62,7 @@ def _waited(e: Evidence, name: str) -> float:
     """The share of warp time that a region waits, at most: what its instructions do not explain. In a loop of unknown
     length, one round of loads takes at least a latency beside its instructions."""
     one, share = e.code[name], e.shares.get(name, 0.0)
-    needed = needed_cycles(e, one, _LEAST_CYCLES)
+    needed = needed_cycles(e, one, LEAST_CYCLES)
     if not _is_loop(one):
         return share * max(1 - needed / took(e, name), 0.0)
     if one.barriers or one.waits:
@@ -72,11 +74,11 @@ def _waited(e: Evidence, name: str) -> float:
 def _causes(e: Evidence, one: CodeCounts) -> list[str]:
     """What may be the cause, by what the region executes."""
     if one.waits:
-        return ["slow producer", "slow consumer", "too little in flight"]
+        return [PRODUCER, CONSUMER, EXPOSED]
     meets = one.needed_barriers or one.unknown_barriers
-    return [*(["too little in flight"] if one.loads and not e.memory_busy else []),
-            *(["warp imbalance"] if meets else []),
-            *(["unneeded barrier"] if meets and not one.needed_barriers else [])]  # fmt: skip
+    return [*([EXPOSED] if one.loads and not e.memory_busy else []),
+            *([IMBALANCE] if meets else []),
+            *([UNNEEDED] if meets and not one.needed_barriers else [])]  # fmt: skip
 
 
 def _likely(causes: list[str]) -> str:
@@ -89,7 +91,7 @@ def _likely(causes: list[str]) -> str:
 def _how_long(e: Evidence, name: str, one: CodeCounts) -> str:
     if _is_loop(one):
         return "has a loop of unknown length"
-    cycles, needed = took(e, name), needed_cycles(e, one, _LEAST_CYCLES)
+    cycles, needed = took(e, name), needed_cycles(e, one, LEAST_CYCLES)
     return f"lasts {integer(cycles)} cycles, of which its instructions need {integer(needed)}"
 
 
