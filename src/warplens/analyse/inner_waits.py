@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warplens.analyse.code_counts import CodeCounts
+from warplens.analyse.code_counts import LEAST_CYCLES, MOST_CYCLES, CodeCounts
 from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.trace.schema import LIFE
 
 OUTSIDE = ""
-_LEAST_CYCLES, _CYCLES = 4, 10
-"""What an instruction takes at least if the next one needs its result, and at most where nothing holds it up."""
 
 
 class InnerWait(NamedTuple):
@@ -23,14 +21,16 @@ class InnerWait(NamedTuple):
     at_most: float
 
 
-def inner_waits(lives: Lifetimes, tracks: Int, code: Mapping[str, CodeCounts], waiting: Mask) -> dict[str, InnerWait]:
-    """How long some warps, all of one role, wait for an mbarrier or copies, by the region that holds the wait.
+def inner_waits(
+    lives: Lifetimes, tracks: Int, here: Int, code: Mapping[str, CodeCounts], waiting: Mask
+) -> dict[str, InnerWait]:
+    """How long the warps of one role wait for an mbarrier or copies, by the region that holds the wait; `tracks` and
+    `here`, the cells, are those of the role.
 
     In a region without loops of unknown length, that is what its instructions do not explain. Where no region of the
     role has a wait and the code outside does, it is the time outside. A role whose waits are marked has none of these.
     """
     cells = lives.cells
-    here = np.isin(cells.track, tracks)
     codes = np.unique(cells.region[here])
     if waiting[codes].any() or [lives.regions[number] for number in codes.tolist()] == [LIFE]:
         return {}
@@ -38,10 +38,10 @@ def inner_waits(lives: Lifetimes, tracks: Int, code: Mapping[str, CodeCounts], w
     for number in codes.tolist():
         one = code.get(lives.regions[number])
         if one is not None and one.waits and not (one.loops or one.unbounded):
-            mine = here & (cells.region == number)
+            mine = here[cells.region[here] == number]
             spent, ran = float(cells.own[mine].sum()), one.instructions * float(cells.count[mine].sum())
             found[lives.regions[number]] = InnerWait(
-                *(max(spent - each * ran, 0.0) for each in (_CYCLES, _LEAST_CYCLES))
+                *(max(spent - each * ran, 0.0) for each in (MOST_CYCLES, LEAST_CYCLES))
             )
     if found or any(one.waits for name in codes.tolist() if (one := code.get(lives.regions[name]))):
         return found

@@ -10,6 +10,7 @@ import numpy as np
 from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, WarpDuty, warp_duties
 from warplens.analyse.code_counts import code_of
+from warplens.analyse.groups import in_groups
 from warplens.analyse.inner_waits import InnerWait, inner_waits
 from warplens.analyse.lifetimes import Int, Lifetimes, Mask
 from warplens.analyse.per_kernel import PerKernel
@@ -83,13 +84,15 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
 
 def _inner_waits(lives: Lifetimes, role: Int, roles: Sequence[WarpRole], waiting: Mask) -> list[dict[str, InnerWait]]:
     """For each role of a kernel whose warps have several, the waits that no region shows by itself."""
-    found = []
-    for number, one in enumerate(roles):
-        infos = [info for at in lives.variants[one.kernel].tolist() if (info := lives.launches[at].info)]
-        code = code_of(infos)
-        alone = sum(other.kernel == one.kernel for other in roles) == 1
-        tracks = np.flatnonzero(role == number)
-        found.append({} if alone or not code else inner_waits(lives, tracks, code, waiting))
+    found: list[dict[str, InnerWait]] = [{} for _ in roles]
+    several = {kernel: numbers for kernel, numbers in roles_by_kernel(roles).items() if len(numbers) > 1}
+    if not several:
+        return found
+    tracks, cells = (in_groups(each, len(roles)) for each in (role, role[lives.cells.track]))
+    for kernel, numbers in several.items():
+        code = code_of([info for at in lives.variants[kernel].tolist() if (info := lives.launches[at].info)])
+        for number in numbers if code else ():
+            found[number] = inner_waits(lives, tracks[number], cells[number], code, waiting)
     return found
 
 
@@ -177,8 +180,7 @@ def roles_table(kernel: str, one: RoleWaits) -> AnswerTable:
             each.role.name,
             each.side,
             percent(each.share),
-            ", ".join(f"{region or '(unmarked)'} {percent(share)}" for region, share in each.waits.items() if share)
-            or "-",
+            _waits_text(each.waits) or "-",
             ", ".join(each.role.regions),
         )
         for each in one.roles
