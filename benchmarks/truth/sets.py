@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.truth.eighth_pairs import EIGHTH
 from benchmarks.truth.fifth_pairs import FIFTH
 from benchmarks.truth.fourth_pairs import FOURTH
+from benchmarks.truth.ninth_pairs import NINTH
 from benchmarks.truth.pairs import PAIRS
 from benchmarks.truth.second_pairs import SECOND, THIRD
 from benchmarks.truth.seventh_pairs import SEVENTH
@@ -19,5 +20,6 @@ SETS = {
     "sixth": SIXTH,
     "seventh": SEVENTH,
     "eighth": EIGHTH,
+    "ninth": NINTH,
 }
 EVERY = tuple(pair for pairs in SETS.values() for pair in pairs)

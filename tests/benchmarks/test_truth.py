@@ -15,6 +15,7 @@ import pytest
 import warplens as wl
 from benchmarks.truth import score
 from benchmarks.truth.accepted import ACCEPTED
+from benchmarks.truth.ninth_pairs import NINTH
 from benchmarks.truth.pair import BROKEN, REPAIRED, Pair
 from benchmarks.truth.pairs import PAIRS
 from benchmarks.truth.sets import EVERY
@@ -118,6 +119,21 @@ def test_the_set_covers_what_the_findings_are_judged_by() -> None:
     assert len({pair.name for pair in EVERY}) == len(EVERY)
 
 
+def test_the_ninth_set_has_kernels_and_causes_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from benchmarks.truth import __main__ as command
+    from benchmarks.truth import run_all
+
+    causes = [pair.cause for pair in NINTH if pair.change]
+    assert len(causes) == len(set(causes)) == 13
+    assert {pair.cause for pair in NINTH if not pair.change} == {"compute bound", "memory bound"}
+    assert {pair.kernel for pair in NINTH}.isdisjoint(pair.kernel for pair in EVERY if pair not in NINTH)
+    chosen: list[Any] = []
+    monkeypatch.setattr(run_all, "run_all", lambda pairs, *_, **__: chosen.extend(pairs) or 0)
+    monkeypatch.setattr(sys, "argv", ["truth", "--out", str(tmp_path), "--set", "9"])
+    assert command.main() == 0
+    assert chosen == list(NINTH)
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("pair", [pair for pair in OF["CUDA"] if pair.kernel not in ASYNC], ids=ids)
 def test_a_cuda_kernel_gives_the_right_result(pair: Pair) -> None:
@@ -168,6 +184,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
         fifth_kernels,
         fourth_cases,
         fourth_kernels,
+        ninth_cases,
+        ninth_kernels,
         second_cases,
         seventh_cases,
         seventh_kernels,
@@ -185,7 +203,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
     later = ((third_cases, third_kernels), (fourth_cases, fourth_kernels), (fifth_cases, fifth_kernels))
-    for cases, module in (*later, (sixth_cases, sixth_kernels), (seventh_cases, seventh_kernels)):
+    latest = ((sixth_cases, sixth_kernels), (seventh_cases, seventh_kernels), (ninth_cases, ninth_kernels))
+    for cases, module in (*later, *latest):
         monkeypatch.setattr(cases, "kernels", without_marks(module, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)
@@ -237,6 +256,43 @@ def test_a_gluon_kernel_compiles_with_marks(name: str) -> None:
     job = gluon_jobs()[name]
     plain, woven = job.woven(90, Weaving())
     assert woven.resources.spills <= plain.spills
+
+
+def ninth_jobs() -> dict[str, Any]:
+    """The Triton kernels of the ninth set as they run on a GPU."""
+    from benchmarks.truth import ninth_kernels as kernels
+    from tests.support.triton_examples import Job
+
+    four, found = {"num_warps": 4}, {}
+    for repaired, version in enumerate((BROKEN, REPAIRED)):
+        flame = dict.fromkeys(("fuel", "heat", "out"), "*fp32") | {"substeps": "*i32", "count": "i32", "each": "i32"}
+        dealt = {"DEALT": bool(repaired), "BLOCK": 256}
+        found[f"flame_cells {version}"] = Job(kernels.flame_cells, flame, dealt, four)
+        gram = {"x": "*fp16", "gram": "*fp32", "lock": "*i32", "rows": "i32"}
+        locked = {"LOCKED": not repaired, "ROWS": 64, "COLUMNS": 64}
+        found[f"gram_matrix {version}"] = Job(kernels.gram_matrix, gram, locked, four)
+        embedding = {"ids": "*i32", "slopes": "*fp32", "table": "*fp32", "padding": "i32"}
+        apart = {"APART": bool(repaired), "TOKENS": 32, "WIDTH": 128}
+        found[f"embedding_gradient {version}"] = Job(kernels.embedding_gradient, embedding, apart, four)
+    lora = {"x": "*fp16", "a": "*fp16", "y": "*fp32", "depth": "i32"}
+    found["lora_shrink"] = Job(kernels.lora_shrink, lora, {"TOKENS": 16, "RANK": 16, "BLOCK": 128}, four)
+    resized = {"SIDE": 384, "SMALL": 256, "BLOCK": 1024}
+    found["resize_images"] = Job(kernels.resize_images, dict.fromkeys(("images", "out"), "*fp32"), resized, four)
+    halves = dict.fromkeys(("gates", "values", "out"), "*fp16")
+    found["swiglu"] = Job(kernels.swiglu, halves, {"COLUMNS": 4096}, {"num_warps": 8})
+    return found
+
+
+@pytest.mark.parametrize("kernel", [pair.kernel for pair in NINTH if pair.language == "Triton"])
+def test_a_triton_kernel_of_the_ninth_set_compiles_for_a_hopper_gpu(kernel: str) -> None:
+    pytest.importorskip("triton")
+    from warplens.weave.weaving import Weaving
+
+    jobs = [job for name, job in ninth_jobs().items() if name.split()[0] == kernel]
+    assert jobs
+    for job in jobs:
+        plain, woven = job.woven(90, Weaving())
+        assert plain.spills == 0 == woven.resources.spills
 
 
 class TorchTensor(Array):
