@@ -124,7 +124,7 @@ class LaunchChoice:
 
     def launch(self, grid: Dim3, stream: int, function: Any, rest: tuple[Any, ...]) -> Any:
         """Make a launch of which nothing is known, or for which no memory is at hand."""
-        if thread.tuning or not self.hook.running:
+        if not self.hook.running:
             return self.plain(*grid, stream, function, *rest)
         variant = self.variants.get(grid)
         if variant is None:
@@ -164,16 +164,17 @@ def recording_launcher(hook: LaunchHook, kernel: Any, plain: Callable[..., Any])
             if not thread.tuning:
                 done.launches += 1
             return start(None, x, y, z, stream, function, metadata, *rest)
+        if thread.tuning:
+            return start(None, x, y, z, stream, function, metadata, *rest)
         variant = find(grid)
         if variant is not None:
             if variant.closed:
                 done, done_grid = variant, grid
-                if not thread.tuning:
-                    variant.launches += 1
+                variant.launches += 1
                 return start(None, x, y, z, stream, function, metadata, *rest)
             # The way of recorded launches in the steady state: memory is at hand, and nothing is decided again.
             ready, twin = variant.ready, choice.twin
-            if ready is not None and twin is not None and not thread.tuning and hook.running:
+            if ready is not None and twin is not None and hook.running:
                 ctas = twin.woven.ctas
                 recorded = ready.take(twin.woven, grid if ctas == 1 else (x * ctas, y, z), stream)
                 if recorded is not None:
