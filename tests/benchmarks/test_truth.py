@@ -173,6 +173,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
         seventh_kernels,
         sixth_cases,
         sixth_kernels,
+        tenth_cases,
+        tenth_kernels,
         third_cases,
         third_kernels,
         triton_cases,
@@ -185,7 +187,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
     later = ((third_cases, third_kernels), (fourth_cases, fourth_kernels), (fifth_cases, fifth_kernels))
-    for cases, module in (*later, (sixth_cases, sixth_kernels), (seventh_cases, seventh_kernels)):
+    later += ((sixth_cases, sixth_kernels), (seventh_cases, seventh_kernels), (tenth_cases, tenth_kernels))
+    for cases, module in later:
         monkeypatch.setattr(cases, "kernels", without_marks(module, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)
