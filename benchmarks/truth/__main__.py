@@ -1,6 +1,6 @@
 """Measure and record the truth set, or score the findings on what was recorded.
 
-    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|...|9] [--only NAME ...] [--ncu] [--tar FILE]
+    PYTHONPATH=src python -m benchmarks.truth --out FOLDER [--set 1|2|...|10] [--only NAME ...] [--ncu] [--tar FILE]
     PYTHONPATH=src python -m benchmarks.truth --score FOLDER [FOLDER ...] [--page docs/results/answers.md]
     PYTHONPATH=src python -m benchmarks.truth --score FOLDER FOLDER ... --leave-one-out
 

@@ -10,6 +10,7 @@ from benchmarks.truth.pairs import PAIRS
 from benchmarks.truth.second_pairs import SECOND, THIRD
 from benchmarks.truth.seventh_pairs import SEVENTH
 from benchmarks.truth.sixth_pairs import SIXTH
+from benchmarks.truth.tenth_pairs import TENTH
 
 SETS = {
     "first": PAIRS,
@@ -21,5 +22,6 @@ SETS = {
     "seventh": SEVENTH,
     "eighth": EIGHTH,
     "ninth": NINTH,
+    "tenth": TENTH,
 }
 EVERY = tuple(pair for pairs in SETS.values() for pair in pairs)

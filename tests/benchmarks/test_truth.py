@@ -191,6 +191,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
         seventh_kernels,
         sixth_cases,
         sixth_kernels,
+        tenth_cases,
+        tenth_kernels,
         third_cases,
         third_kernels,
         triton_cases,
@@ -203,8 +205,8 @@ def test_a_triton_kernel_without_marks_gives_the_same(triton_lab: InterpreterLab
     for cases in (triton_cases, second_cases):
         monkeypatch.setattr(cases, "kernels", plain)
     later = ((third_cases, third_kernels), (fourth_cases, fourth_kernels), (fifth_cases, fifth_kernels))
-    latest = ((sixth_cases, sixth_kernels), (seventh_cases, seventh_kernels), (ninth_cases, ninth_kernels))
-    for cases, module in (*later, *latest):
+    later += ((sixth_cases, sixth_kernels), (seventh_cases, seventh_kernels))
+    for cases, module in (*later, (ninth_cases, ninth_kernels), (tenth_cases, tenth_kernels)):
         monkeypatch.setattr(cases, "kernels", without_marks(module, tmp_path))
     for pair in OF["Triton"]:
         check(pair, triton_lab)
