@@ -26,7 +26,15 @@ from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, kernels_with
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.record_ring import CLOCK, RecordRing
 from warplens.weave.region_paths import RegionPath, are_nested, open_at, region_paths
-from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
+from warplens.weave.register_rows import (
+    FIRST_BUCKET,
+    LANE_BUCKETS,
+    NEVER,
+    RECORDS,
+    RegisterRows,
+    bucket_number,
+    set_lane_buckets,
+)
 from warplens.weave.stores.spread import RECONVERGE
 from warplens.weave.track_ptx import AWAITED, ZERO, Track, exit_fields, text_of
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, SymbolBuffer, Weaving
@@ -82,7 +90,7 @@ class _AggregateTrack(Track):
         return [
             *super()._sm(),
             f"selp.b32 %wl_w, {LANE_BUCKETS}, -1, %wl_p; setp.eq.u32 %wl_p, %wl_w, 0;",
-            f"mad.lo.s32 {LANE_BUCKETS}, %wl_w, 4, {FIRST_BUCKET};",
+            set_lane_buckets("%wl_w"),
             # From a register that is dead afterwards; ptxas would otherwise recompute the predicate at each use.
             f"add.u32 %wl_w, %wl_w, {ZERO}; setp.ne.u32 {RECORDS}, %wl_w, -1;",
         ]
