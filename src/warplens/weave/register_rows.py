@@ -31,7 +31,7 @@ MAX_REGISTER_ROWS = 4
 FIRST_BUCKET = 127 << 2
 """The upper bits of 1.0 as a float, down to the second bit of its fraction: bucket 0."""
 LANE_BUCKETS = "%wl_lb"
-"""Minus FIRST_BUCKET and the number of this lane's first bucket; in a warp that does not record, minus one that none has."""
+"""Minus FIRST_BUCKET and the number of this lane's first bucket. A warp that does not record has that of no lane."""
 RECORDS = "%wl_rc"
 """The predicate of lanes whose warp records."""
 _PER_LANE = BUCKETS // 32
@@ -77,7 +77,8 @@ class RegisterRows:
         """Declare the registers and let them stand for no executions."""
         if not self.rows:
             return []
-        lines = [f"\t.reg .b32 {_TOP}; add.u32 {_TOP}, {ZERO}, {1 << _TOP_BIT};"]
+        # A value that differs between lanes, as far as ptxas knows, does not wait in a uniform register.
+        lines = [f"\t.reg .b32 {_TOP}; mad.lo.u32 {_TOP}, {ZERO}, {LANE_BUCKETS}, {1 << _TOP_BIT};"]
         for row in self.rows:
             total, least, most, counts = _names(row)
             never = row in self.late
