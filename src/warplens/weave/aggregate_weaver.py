@@ -19,6 +19,8 @@ from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, R
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
 from warplens.record.layout import HEADER_BYTES, Kind
 from warplens.weave.code_between import code_between
+from warplens.weave.early_addresses import PRODUCTS
+from warplens.weave.early_conditions import make_early
 from warplens.weave.early_constants import build_constants
 from warplens.weave.function_weaver import insert_before_exit, insert_opening, insert_warp_barrier
 from warplens.weave.mark_comments import parse_mark
@@ -172,6 +174,9 @@ class _AggregateKernel:
         for instruction in self.function.instructions():
             if AWAITED in instruction.raw:
                 instruction.raw = instruction.raw.replace(AWAITED, _ARRIVED)
+        opcodes = {instruction.opcode for instruction in self.function.instructions()}
+        if "bra" in opcodes and not opcodes & PRODUCTS:
+            make_early([block.groups(self.how.fuse)[-1] for block in self.sketch.blocks])
         for block in self.sketch.blocks:
             self._block(block)
         for position in self.sketch.barriers:

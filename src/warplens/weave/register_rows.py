@@ -54,12 +54,12 @@ def bucket_number(
     duration: str, number: str, new: NewRegister, kind: str = "u32", *, positive: bool = False
 ) -> list[str]:
     """Set `number` to that of the duration's bucket, plus FIRST_BUCKET; `positive` says that no duration is 0."""
-    real = new("f32")
+    real, least = new("f32"), duration if positive else new(kind.replace("u", "b"))
     return [
-        f"\tcvt.rz.f32.{kind} {real}, {duration};",
+        *[f"\tmax.{kind} {least}, {duration}, 1;"] * (not positive),
+        f"\tcvt.rz.f32.{kind} {real}, {least};",
         # The exponent and two bits of the fraction number the bucket.
         f"\tmov.b32 {number}, {real}; shr.u32 {number}, {number}, 21;",
-        *[f"\tmax.u32 {number}, {number}, {FIRST_BUCKET};"] * (not positive),
     ]
 
 
