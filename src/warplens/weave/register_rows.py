@@ -64,10 +64,17 @@ def bucket_number(
 
 
 class RegisterRows:
-    """The PTX of the rows that stay in registers; durations have 32 bits."""
+    """The PTX of the rows that stay in registers; durations have 32 bits, and those of `timed` rows are not 0."""
 
-    def __init__(self, layout: AggregateLayout, rows: Sequence[int], late: Collection[int], new: NewRegister) -> None:
-        self.layout, self.rows, self._new = layout, tuple(rows[:MAX_REGISTER_ROWS]), new
+    def __init__(
+        self,
+        layout: AggregateLayout,
+        rows: Sequence[int],
+        late: Collection[int],
+        timed: Collection[int],
+        new: NewRegister,
+    ) -> None:
+        self.layout, self.rows, self._timed, self._new = layout, tuple(rows[:MAX_REGISTER_ROWS]), timed, new
         self.late = frozenset(late) & frozenset(self.rows)
 
     def __contains__(self, row: int) -> bool:
@@ -101,8 +108,7 @@ class RegisterRows:
             f"\tcvt.u64.u32 {wide}, {duration}; add.s64 {total}, {total}, {wide};",
             # One more than the longest, so that NEVER becomes 0.
             f"\tadd.u32 {more}, {duration}, 1; max.u32 {most}, {most}, {more}; min.u32 {least}, {least}, {duration};",
-            # A region that has enough code to be late takes at least a cycle.
-            *bucket_number(duration, bucket, self._new, positive=row in self.late),
+            *bucket_number(duration, bucket, self._new, positive=row in self._timed),
             f"\tadd.s32 {bucket}, {bucket}, {LANE_BUCKETS}; shl.b32 {bit}, {_TOP}, {bucket};",
         ]
         for place, count in enumerate(counts):

@@ -144,6 +144,7 @@ class Weaving:
     omit:       regions whose marks are left out
     between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
+    sums:       where `aggregate` adds up executions: `begin`, `wait`, `end` or `both` (see sum_places.py)
     ring:       with `aggregate`, also keep this many latest records, rounded up to a power of two
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
@@ -166,6 +167,7 @@ class Weaving:
     omit: tuple[str, ...] = ()
     between: bool = False
     mode: str = "trace"
+    sums: str = "begin"
     ring: int = 0
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
