@@ -348,10 +348,12 @@ $done:
 )
 
 
-def varied(monkeypatch: pytest.MonkeyPatch, mode: str, text: str, steps: int, last: int, threads: int = 64) -> Trace:
+def varied(
+    monkeypatch: pytest.MonkeyPatch, mode: str, text: str, steps: int, last: int, threads: int = 64, sums: str = "begin"
+) -> Trace:
     count_only_work(monkeypatch)
     memory = GlobalMemory(64 << 20)
-    how = Weaving(mode=mode, aligned=threads % 32 == 0)
+    how = Weaving(mode=mode, aligned=threads % 32 == 0, sums=sums)
     return traced(text, "varied", (2, 1, 1), (threads, 1, 1), [memory.alloc(4), steps, last], how, memory)[0]
 
 
@@ -377,3 +379,10 @@ def test_a_loop_of_converged_warps_accesses_no_memory() -> None:
     for code in (entered, left.partition("ret;")[2]):
         assert "%clock" in code
         assert "global" not in code
+
+
+def test_a_loop_decides_on_its_end_before_its_last_mark() -> None:
+    """A condition behind the mark is ready too late to be hidden."""
+    text = weave(VARIED.replace("LANES", ""), how=Weaving(mode="aggregate", aligned=True)).text
+    loop = text[text.index("$end:") : text.index("$done:")]
+    assert loop.index("setp.lt.u32 %p2, %r2, %r1;") < loop.rindex("%clock") < loop.index("@%p2 bra $outer;")
