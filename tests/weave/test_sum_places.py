@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.aggregated_kernel import VARIED, same, varied
 from tests.support.ptx_kernels import kernel
 from tests.support.simulated_trace import count_only_work
-from tests.weave.test_aggregate import VARIED, same, varied
 from warplens.ptx.tree import parse
 from warplens.weave import sum_places
 from warplens.weave.mark_sites import outline
