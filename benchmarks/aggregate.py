@@ -34,11 +34,10 @@ from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.trace.model import Trace
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import ParamBuffer, Weaving, capacity_of, shift_for
+from warplens.weave.weaving import SUMS, ParamBuffer, Weaving, capacity_of, shift_for
 
 MODES = ("trace", "aggregate")
 ROOT = Path(__file__).resolve().parent.parent
-SUMS = ("begin", "wait", "end", "both")
 CROWD = 32
 """Warps per SM in a full SM."""
 

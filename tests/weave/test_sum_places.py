@@ -7,14 +7,14 @@ import pytest
 from tests.support.aggregated_kernel import VARIED, same, varied
 from tests.support.ptx_kernels import kernel
 from tests.support.simulated_trace import count_only_work
+from warplens.errors import UsageError
 from warplens.ptx.tree import parse
 from warplens.weave import sum_places
 from warplens.weave.mark_sites import outline
 from warplens.weave.sum_places import SumPlaces
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import Weaving
+from warplens.weave.weaving import SUMS, Weaving
 
-PLACES = ("begin", "wait", "end", "both")
 PRODUCT = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r10, %r11}, %rd2, %rd3, %p2, 1, 1, 0, 0;"
 PIPELINE = f"""$x:
 // @warplens B load
@@ -49,7 +49,7 @@ def test_regions_that_wait_may_add_up_behind_their_begin(place: str, late: list[
     assert [names[row] for row in sorted(found.timed)] == ["load", "dot"]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", SUMS)
 def test_sums_are_gathered_behind_the_last_mark_of_a_block_with_products(place: str) -> None:
     text = weave(kernel(PIPELINE), how=Weaving(mode="aggregate", sums=place, early=False)).text
     loop = text[text.index("$x:") : text.index("cp.async.cg")]
@@ -58,7 +58,7 @@ def test_sums_are_gathered_behind_the_last_mark_of_a_block_with_products(place: 
     assert loop.count("cvt.rz.f32") == 3
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", SUMS)
 @pytest.mark.parametrize(("steps", "last"), [(40, 99), (1, 0), (0, 99)])
 def test_every_execution_is_there_wherever_it_is_added_up(
     monkeypatch: pytest.MonkeyPatch, place: str, steps: int, last: int
@@ -68,3 +68,8 @@ def test_every_execution_is_there_wherever_it_is_added_up(
     text = VARIED.replace("LANES", "")
     records = varied(monkeypatch, "trace", text, steps, last)
     same(records, varied(monkeypatch, "aggregate", text, steps, last, sums=place))
+
+
+def test_other_places_are_refused() -> None:
+    with pytest.raises(UsageError, match="sums='late'"):
+        Weaving(mode="aggregate", sums="late")

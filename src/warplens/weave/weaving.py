@@ -13,6 +13,7 @@ from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, MAX_WARPS, SLOT_BYTE
 GRANULARITY = {"warp": 1, "warpgroup": 4, "block": MAX_WARPS}
 POLICIES = ("auto", "now", "late", "end", "defer", "spread")
 MODES = ("trace", "aggregate")
+SUMS = ("begin", "wait", "end", "both")
 SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
@@ -180,6 +181,8 @@ class Weaving:
             raise UsageError(f"clock={self.clock!r}: allowed are '32' and '64'")
         if self.mode not in MODES:
             raise UsageError(f"mode={self.mode!r}: allowed are {', '.join(MODES)}")
+        if self.sums not in SUMS:
+            raise UsageError(f"sums={self.sums!r}: allowed are {', '.join(SUMS)}")
         if self.store not in POLICIES:
             raise UsageError(f"store={self.store!r}: allowed are {', '.join(POLICIES)}")
 
