@@ -1,12 +1,14 @@
 """Cost and truth of mode="aggregate" against mode="trace". Needs a GPU.
 
     PYTHONPATH=src python -m benchmarks.aggregate --out DIR
+    PYTHONPATH=src python -m benchmarks.aggregate --sums --out DIR    # the kernels, by where executions are added up
     PYTHONPATH=src python -m benchmarks.aggregate --table DIR     # the tables of docs/results/aggregate.md
 
 1. Loops of nothing but marks: cycles per region, of one warp alone and of a full SM.
 2. Chains of dependent fmas in regions of known length, in both modes: counts, sums, extremes.
 3. The five kernels of triton_overhead.py and the attention of examples/triton: slowdown in both modes, and whether both
-   count the same executions.
+   count the same executions. With --sums, aggregate mode adds up executions in each of the places of
+   weave/sum_places.py. Each kernel's variants are compiled by a process of their own first, all kernels at once.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import json
 import statistics
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,9 +34,10 @@ from warplens.record.capture import Capture, Launch
 from warplens.record.layout import HEADER, HEADER_BYTES, SLOT_BYTES, track_stride
 from warplens.trace.model import Trace
 from warplens.weave.weaver import weave
-from warplens.weave.weaving import ParamBuffer, Weaving, capacity_of, shift_for
+from warplens.weave.weaving import SUMS, ParamBuffer, Weaving, capacity_of, shift_for
 
 MODES = ("trace", "aggregate")
+ROOT = Path(__file__).resolve().parent.parent
 CROWD = 32
 """Warps per SM in a full SM."""
 
@@ -109,33 +113,56 @@ def known_lengths(lib: Driver) -> dict[str, Any]:
     return found
 
 
-def triton_kernels(seconds: float) -> dict[str, Any]:
+def cases() -> dict[str, Any]:
+    """The Triton kernels by their labels."""
+    from benchmarks.store_variants import attention_case
+    from benchmarks.triton_overhead import kernels
+
+    return {kernel.label: kernel for kernel in [*kernels(), attention_case()]}
+
+
+def modes_of(kernel: Any, sums: bool) -> dict[str, ProfiledLaunches]:
+    """How to run a kernel: in both modes, or in aggregate mode once for each place of its sums."""
+    found = {mode: ProfiledLaunches(mode, kernel.records + 64) for mode in MODES}
+    if sums:
+        found |= {f"sums={place}": ProfiledLaunches("aggregate", kernel.records + 64, place) for place in SUMS}
+    return found
+
+
+def compile_all(sums: bool) -> None:
+    """Launch each kernel once in every mode, which leaves it in Triton's cache."""
+    command = [sys.executable, "-m", "benchmarks.aggregate", *["--sums"] * sums, "--compile"]
+    for process in [subprocess.Popen([*command, label], cwd=ROOT) for label in cases()]:
+        process.wait()
+
+
+def triton_kernels(seconds: float, sums: bool) -> dict[str, Any]:
     import torch
 
-    from benchmarks.store_variants import attention_case
-    from benchmarks.triton_overhead import Plain, kernels, measure
+    from benchmarks.triton_overhead import Plain, measure
 
+    compile_all(sums)
     found: dict[str, Any] = {}
-    for kernel in [*kernels(), attention_case()]:
-        marked = kernel.name == "attention"
-        modes: dict[str, Any] = {"unmarked": Plain(1 if marked else 0)}
-        modes |= {mode: ProfiledLaunches(mode, kernel.records + 64) for mode in MODES}
-        times = measure(kernel, modes, 5, 8, seconds)
+    for kernel in cases().values():
+        modes = modes_of(kernel, sums)
+        plain = Plain(1 if kernel.name == "attention" else 0)
+        times = measure(kernel, {"unmarked": plain, **modes}, 5, 8, seconds)
         base = times["unmarked"]
         row: dict[str, Any] = {"base_us": statistics.median(base)}
-        stats = {}
-        for mode in MODES:
+        stats, extra = {}, {}
+        for mode, launches in modes.items():
             ratios = sorted(value / one for value, one in zip(times[mode], base, strict=True))
-            row[mode] = {"slowdown": round(statistics.median(ratios), 4), "range": [ratios[0], ratios[-1]]}
             kernel.output.zero_()
-            trace = modes[mode].trace_of(kernel.launch)
+            trace = launches.trace_of(kernel.launch)
             torch.cuda.synchronize()
             stats[mode] = {one.region: one for one in trace.stats()}
-        row["same counts"] = {name: one.count for name, one in stats["trace"].items()} == {
-            name: one.count for name, one in stats["aggregate"].items()
-        }
+            extra = trace.meta.launches[0].extra
+            taken = {key: extra[key] for key in ("registers", "spills") if key in extra}
+            row[mode] = {"slowdown": round(statistics.median(ratios), 4), "range": [ratios[0], ratios[-1]], **taken}
+        counts = {mode: {name: one.count for name, one in rows.items()} for mode, rows in stats.items()}
+        row["same counts"] = all(one == counts["trace"] for one in counts.values())
         row["means"] = {
-            name: [round(stats[mode][name].mean, 1) for mode in MODES if name in stats[mode]] for name in stats["trace"]
+            name: [round(rows[name].mean, 1) for rows in stats.values() if name in rows] for name in stats["trace"]
         }
         added = [row[mode]["slowdown"] - 1 for mode in MODES]
         row["cost ratio"] = round(added[1] / added[0], 3) if added[0] > 0.005 else None
@@ -145,16 +172,18 @@ def triton_kernels(seconds: float) -> dict[str, Any]:
 
 
 class ProfiledLaunches:
-    """Runs launches in one mode."""
+    """Runs launches in one mode, which may be woven with its sums in another place."""
 
-    def __init__(self, mode: str, records: int) -> None:
+    def __init__(self, mode: str, records: int, sums: str = "") -> None:
         self.mode, self.records = mode, records
+        self.how = Weaving(mode=mode, sums=sums) if sums else None
 
     def __call__(self, launch: Any, count: int) -> None:
         from warplens.frontends.triton import frontend
         from warplens.profiling.profile import Profile
 
         profile = Profile(records_per_warp=self.records, mode=self.mode)
+        frontend.override = self.how
         stop = frontend.start(profile)
         try:
             for _ in range(count):
@@ -162,14 +191,20 @@ class ProfiledLaunches:
         finally:
             if stop is not None:
                 stop()
+            frontend.override = None
         profile.collect()
 
     def trace_of(self, launch: Any) -> Trace:
         import warplens as wl
         import warplens.triton
+        from warplens.frontends.triton import frontend
 
-        with wl.profile(records_per_warp=self.records, mode=self.mode) as profile:
-            launch(1)
+        frontend.override = self.how
+        try:
+            with wl.profile(records_per_warp=self.records, mode=self.mode) as profile:
+                launch(1)
+        finally:
+            frontend.override = None
         return profile.trace
 
 
@@ -208,12 +243,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write DIR/aggregate.json")
     parser.add_argument("--table", type=Path, metavar="DIR", help="print the tables of earlier results; needs no GPU")
     parser.add_argument("--seconds", type=float, default=6, help="per Triton kernel, after which no repeat is begun")
+    parser.add_argument("--sums", action="store_true", help="only the Triton kernels, by where executions are added up")
+    parser.add_argument("--compile", metavar="LABEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.table:
         print(table(options.table))
         return
     import torch
 
+    if options.compile:
+        kernel = cases()[options.compile]
+        for mode in modes_of(kernel, options.sums).values():
+            mode(kernel.launch, 1)
+        return
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     lib = driver()
@@ -221,8 +263,10 @@ def main() -> None:
     parts = {
         "marks alone": lambda: marks_alone(lib),
         "known lengths": lambda: known_lengths(lib),
-        "triton": lambda: triton_kernels(options.seconds),
+        "triton": lambda: triton_kernels(options.seconds, options.sums),
     }
+    if options.sums:
+        parts = {"triton": parts["triton"]}
     for name, measure in parts.items():
         print(name, flush=True)
         try:

@@ -72,6 +72,14 @@ def test_kernels_without_asynchronous_products_stay_as_they_are() -> None:
     assert moved(lines, products=False) == lines
 
 
+@pytest.mark.parametrize("mode", ["trace", "aggregate"])
+def test_addresses_move_in_both_modes(mode: str) -> None:
+    text = kernel("\n".join(["$x:", "// @warplens B dot", WAIT, MARK, STEP, COPY, PRODUCT, "@%p2 bra $x;"]))
+    for early in (True, False):
+        woven = weave(text, buffer=SymbolBuffer(), how=Weaving(mode=mode, early=early)).text
+        assert (woven.index(STEP) < woven.index(WAIT)) is early
+
+
 def test_code_that_moves_keeps_its_line() -> None:
     lines = [".loc 1 5 1", WAIT, MARK, ".loc 1 7 1", STEP, COPY]
     assert moved(lines) == [

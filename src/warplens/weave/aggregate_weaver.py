@@ -9,25 +9,35 @@ regions in loops stay in registers instead (register_rows.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.divergence import Divergence
 from warplens.ptx.edits import NodePosition
 from warplens.ptx.syntax import PtxError
-from warplens.ptx.tree import Comment, Function, Instruction, Node, PtxModule, Raw
+from warplens.ptx.tree import Function, Node, PtxModule, Raw
 from warplens.record.aggregate_rows import BUCKETS, MAX_ROWS, AggregateLayout, AggregateRow
 from warplens.record.layout import HEADER_BYTES, Kind
 from warplens.weave.code_between import code_between
+from warplens.weave.early_addresses import PRODUCTS
+from warplens.weave.early_conditions import make_early
 from warplens.weave.early_constants import build_constants
 from warplens.weave.function_weaver import insert_before_exit, insert_opening, insert_warp_barrier
-from warplens.weave.mark_comments import parse_mark
-from warplens.weave.mark_sites import BRANCHES, MarkBlock, Outline, kernels_with_marks, number_marks
+from warplens.weave.mark_sites import MarkBlock, MarkSite, Outline, kernels_with_marks, number_marks
 from warplens.weave.plain_body import PlainCopies
 from warplens.weave.record_ring import CLOCK, RecordRing
 from warplens.weave.region_paths import RegionPath, are_nested, open_at, region_paths
-from warplens.weave.register_rows import FIRST_BUCKET, LANE_BUCKETS, NEVER, RECORDS, RegisterRows, bucket_number
+from warplens.weave.register_rows import (
+    FIRST_BUCKET,
+    LANE_BUCKETS,
+    NEVER,
+    RECORDS,
+    RegisterRows,
+    bucket_number,
+    set_lane_buckets,
+)
 from warplens.weave.stores.spread import RECONVERGE
+from warplens.weave.sum_places import SumPlaces
 from warplens.weave.track_ptx import AWAITED, ZERO, Track, exit_fields, text_of
 from warplens.weave.weaving import AnyBuffer, LaunchBuffer, SymbolBuffer, Weaving
 from warplens.weave.work_names import WORK, free_name
@@ -35,8 +45,6 @@ from warplens.weave.woven_ptx import Woven
 
 STORE = "aggregate"
 """The name of this store policy in a launch."""
-LONG_REGION = 24
-"""PTX instructions of a region that hide the dozen that add up an execution."""
 _ARRIVED = "%wl_y"
 """The register that takes the place of AWAITED; the exit adds it to what it stores."""
 
@@ -82,7 +90,7 @@ class _AggregateTrack(Track):
         return [
             *super()._sm(),
             f"selp.b32 %wl_w, {LANE_BUCKETS}, -1, %wl_p; setp.eq.u32 %wl_p, %wl_w, 0;",
-            f"mad.lo.s32 {LANE_BUCKETS}, %wl_w, 4, {FIRST_BUCKET};",
+            set_lane_buckets("%wl_w"),
             # From a register that is dead afterwards; ptxas would otherwise recompute the predicate at each use.
             f"add.u32 %wl_w, %wl_w, {ZERO}; setp.ne.u32 {RECORDS}, %wl_w, -1;",
         ]
@@ -97,6 +105,18 @@ class _AggregateTrack(Track):
             f"add.u32 %wl_s, {_ARRIVED}, {slots};",
             *exit_fields("%wl_p"),
         ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _MarkCode:
+    """The PTX of a mark: before its clock read, right after it, what adds up an execution in registers, and what stores
+    the result in memory. `clock` is the register for the clock, if any."""
+
+    clock: str = ""
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    sums: list[str] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
 
 
 class _AggregateKernel:
@@ -119,8 +139,9 @@ class _AggregateKernel:
         self.registers: list[str] = []
         self.ring = RecordRing(self.layout, numbers, self._new) if self.layout.ring else None
         self.divergence = Divergence(function, aligned=how.aligned)
-        late = self._late() if None not in self.open_at_exits else ()
-        self.in_registers = RegisterRows(self.layout, self._looped(), late, self._new)
+        self.places = SumPlaces(function, sketch, self._row_of, how)
+        late = self.places.late if None not in self.open_at_exits else ()
+        self.in_registers = RegisterRows(self.layout, self._looped(), late, self.places.timed, self._new)
 
     def _layout(self, numbers: dict[str, int]) -> AggregateLayout:
         rows: list[AggregateRow] = []
@@ -149,21 +170,18 @@ class _AggregateKernel:
         paths = [path for path in dict.fromkeys(ends) if path not in apart]
         return [self.rows[path, False] for path in sorted(paths, key=len, reverse=True)]
 
-    def _late(self) -> set[int]:
-        """The rows of regions with enough code behind each of their begins to hide the sums of an execution."""
-        nodes = list(self.function.walk())
-        at = {id(node): number for number, node in enumerate(nodes)}
-        long: dict[int, bool] = {}
-        for site in self.sketch.sites:
-            if site.mark.kind is Kind.BEGIN:
-                row = self.rows[self.paths[id(site)], False]
-                long[row] = long.get(row, True) and _is_long(nodes, at[id(site.position.node)], site.mark.name)
-        return {row for row, enough in long.items() if enough}
+    def _row_of(self, site: MarkSite) -> int | None:
+        """The row of a begin or an end that has one."""
+        path = self.paths.get(id(site))
+        return self.rows.get((path, False)) if path is not None else None
 
     def weave(self) -> None:
         for instruction in self.function.instructions():
             if AWAITED in instruction.raw:
                 instruction.raw = instruction.raw.replace(AWAITED, _ARRIVED)
+        opcodes = {instruction.opcode for instruction in self.function.instructions()}
+        if "bra" in opcodes and not opcodes & PRODUCTS:
+            make_early([block.groups(self.how.fuse)[-1] for block in self.sketch.blocks])
         for block in self.sketch.blocks:
             self._block(block)
         for position in self.sketch.barriers:
@@ -220,7 +238,7 @@ class _AggregateKernel:
         return built
 
     def _block(self, block: MarkBlock) -> None:
-        later = self._constants(block)
+        later, gathered = self._constants(block), list[str]()
         for group in block.groups(self.how.fuse):
             lines, later = later, []
             if self._reconverges(group[0].position.node):
@@ -232,17 +250,19 @@ class _AggregateKernel:
                 path = self.paths.get(id(site))
                 if path is None or site.mark.kind is Kind.ANCHOR:
                     continue
-                row = self.rows[path, site.mark.kind not in (Kind.BEGIN, Kind.END)]
-                before, register, after, stores = self._site(site.mark.kind, row)
+                made = self._site(site.mark.kind, self.rows[path, site.mark.kind not in (Kind.BEGIN, Kind.END)])
                 # What earlier marks of this group store comes first, as it may be of the same row.
-                lines, later = [*lines, *later, *before], stores
-                if register:
-                    lines.append(f"\tmov.b{self._size} {register}, {clock};" if clock else self._read(register))
-                    clock = clock or register
-                lines += after
+                lines, later = [*lines, *later, *made.before], made.stores
+                if made.clock:
+                    lines.append(f"\tmov.b{self._size} {made.clock}, {clock};" if clock else self._read(made.clock))
+                    clock = clock or made.clock
+                lines += made.after
+                gathered += made.sums
                 if self.ring is not None:
                     now, record = self.ring.record(site.mark)
                     lines, later = [*lines, *now], [*later, *record]
+            if site is block.sites[-1] or not self.places.gathers(block):
+                lines, gathered = [*lines, *gathered], []
             group[0].position.after(Raw.of("\n".join(lines)))
         if later:
             block.end.before(Raw.of("\n".join(later)))
@@ -259,24 +279,25 @@ class _AggregateKernel:
             f"\t@{RECORDS} mov.u64 {register}, %clock64;" if self.wide else f"\t@{RECORDS} mov.u32 {register}, %clock;"
         )
 
-    def _site(self, kind: Kind, row: int) -> tuple[list[str], str, list[str], list[str]]:
-        """The PTX before a mark's clock read, the register for the clock, the PTX right after it, and the PTX that
-        stores the result."""
+    def _site(self, kind: Kind, row: int) -> _MarkCode:
         held = self.in_registers
         if kind is Kind.BEGIN:
             if row not in held.late:
-                return [], self._begin(row), [], []
+                return _MarkCode(clock=self._begin(row))
             duration, computed = self._measured(row)
-            return [computed], self._begin(row), held.add(row, duration), []
+            return _MarkCode(clock=self._begin(row), before=[computed], after=held.add(row, duration))
         if kind is Kind.END:
             if row in held.late:
-                return [], self._end(row), [], []
+                return _MarkCode(clock=self._end(row))
             duration, computed = self._measured(row)
-            added, stores = (held.add(row, duration), []) if row in held else self._add(row, duration)
-            return [], self._end(row), [computed, *added], stores
+            if row in held:
+                return _MarkCode(clock=self._end(row), after=[computed], sums=held.add(row, duration))
+            load, store = self._add(row, duration)
+            return _MarkCode(clock=self._end(row), after=[computed, *load], stores=store)
         at, count = HEADER_BYTES + self.layout.statistics_at(row), self._new("b64")
-        load = f"\t@%wl_p ld.global.b64 {count}, [%wl_a+{at}];"
-        return [], "", [load], [f"\tadd.s64 {count}, {count}, 1; @%wl_p st.global.b64 [%wl_a+{at}], {count};"]
+        load = [f"\t@%wl_p ld.global.b64 {count}, [%wl_a+{at}];"]
+        store = [f"\tadd.s64 {count}, {count}, 1; @%wl_p st.global.b64 [%wl_a+{at}], {count};"]
+        return _MarkCode(after=load, stores=store)
 
     def _add(self, row: int, duration: str) -> tuple[list[str], list[str]]:
         """PTX that loads what an execution is added to, and PTX that adds it and stores the result."""
@@ -320,18 +341,3 @@ class _AggregateKernel:
         rows = self.in_registers.closing(self._measured, still_open)
         text = self.track.closing(self.layout.slots, [*rows, *(self.ring.closing() if self.ring is not None else ())])
         insert_before_exit(position, text, f"{self.function.name}_{number}")
-
-
-def _is_long(nodes: list[Node], begin: int, name: str) -> bool:
-    """Whether a region does not end within a few instructions of the same block."""
-    count = 0
-    for node in nodes[begin + 1 :]:
-        if isinstance(node, Comment):
-            mark = parse_mark(node.content, node.line)
-            if mark is not None and mark.kind is Kind.END and mark.name == name:
-                return False
-        elif isinstance(node, Instruction):
-            count += 1
-            if count >= LONG_REGION or node.opcode in BRANCHES:
-                return True
-    return True

@@ -41,7 +41,7 @@ def _move_in(body: list[Node], asynchronous: set[str]) -> None:
         if isinstance(node, Directive) and node.name == "loc":
             location = node
             order.setdefault(_place(node.arguments.partition(",")[0]), len(order))
-        elif _is_wait(node):
+        elif is_wait(node):
             sections.append(_Section(node, location, set(late), order=order, known=len(order)))
             sections[-1].add(node, location)
         elif isinstance(node, Label) or any(_ends_section(one) for one in instructions_of(node)):
@@ -57,7 +57,7 @@ def _move_in(body: list[Node], asynchronous: set[str]) -> None:
     body[:] = [part for node in body if id(node) not in moved for part in (*before.get(id(node), ()), node)]
 
 
-def _is_wait(node: Node) -> bool:
+def is_wait(node: Node) -> bool:
     """Whether a warp waits here for copies, for products or for other warps."""
     return any(
         one.opcode in BARRIERS or (one.opcode in ("cp", *PRODUCTS) and any("wait" in part for part in one.modifiers))

@@ -89,12 +89,23 @@ def _woven(source: str | PtxModule, buffer: AnyBuffer, how: Weaving, lives: Coll
     module = parse(source) if isinstance(source, str) else source.copy()
     twin = parse(plain) if plain else None
     if how.mode == "aggregate" and not lives:
+        _prepare(module, how)
         return weave_aggregate(module, buffer, how, twin)
     if how.delay is not None:
         return weave_delay(module, buffer, how)
     if lives or how.fixed:
         return weave_fixed(module, buffer, how, lives, twin)
     return Weaver(module, buffer, how, twin).weave()
+
+
+def _prepare(module: PtxModule, how: Weaving) -> None:
+    """Move the code of functions as `how` asks for, before marks are found in it."""
+    for function in module.functions:
+        end_with_return(function)
+        if how.early:
+            move_addresses_up(function)
+        if how.lean and function.is_entry and function.body:
+            recompute(function)
 
 
 def marked_kernels(module: PtxModule) -> list[str]:
@@ -114,12 +125,7 @@ class Weaver:
         self.module, self.buffer, self.how = module, buffer, how
         self.copies = PlainCopies(module, how, plain)
         files = module.files
-        for function in module.functions:
-            end_with_return(function)
-            if how.early:
-                move_addresses_up(function)
-            if how.lean and function.is_entry and function.body:
-                recompute(function)
+        _prepare(module, how)
         max_slots = LANES if isinstance(buffer, LaunchBuffer) else sys.maxsize
         self.outlines = {f.name: outline(f, files, max_slots) for f in module.functions if f.body is not None}
         for function in module.functions:

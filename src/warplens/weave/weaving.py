@@ -13,6 +13,7 @@ from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, MAX_WARPS, SLOT_BYTE
 GRANULARITY = {"warp": 1, "warpgroup": 4, "block": MAX_WARPS}
 POLICIES = ("auto", "now", "late", "end", "defer", "spread")
 MODES = ("trace", "aggregate")
+SUMS = ("begin", "wait", "end", "both")
 SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
@@ -144,6 +145,7 @@ class Weaving:
     omit:       regions whose marks are left out
     between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
+    sums:       where `aggregate` adds up executions: `begin`, `wait`, `end` or `both` (see sum_places.py)
     ring:       with `aggregate`, also keep this many latest records, rounded up to a power of two
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
@@ -166,6 +168,7 @@ class Weaving:
     omit: tuple[str, ...] = ()
     between: bool = False
     mode: str = "trace"
+    sums: str = "begin"
     ring: int = 0
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
@@ -178,6 +181,8 @@ class Weaving:
             raise UsageError(f"clock={self.clock!r}: allowed are '32' and '64'")
         if self.mode not in MODES:
             raise UsageError(f"mode={self.mode!r}: allowed are {', '.join(MODES)}")
+        if self.sums not in SUMS:
+            raise UsageError(f"sums={self.sums!r}: allowed are {', '.join(SUMS)}")
         if self.store not in POLICIES:
             raise UsageError(f"store={self.store!r}: allowed are {', '.join(POLICIES)}")
 

@@ -176,7 +176,7 @@ def test_dependent_fmas_stand_4_cycles_each_between_their_clock_reads(length: in
         # Beside the fmas: a clock read, the loop's own step and test, the pointer's, a store and a copied clock; or
         # what adds up the execution before, while the fmas wait for each other.
         others = [text for text, _ in issued[begin:end] if "FFMA" not in text]
-        assert len(others) <= (7 if mode == "trace" else 20) + (not constants), others
+        assert len(others) <= (7 if mode == "trace" else 14) + (not constants), others
     assert 4 * length - 2 * (mode == "aggregate") <= cycles[True] <= 4 * length + 3
     assert cycles[False] > cycles[True], "left to ptxas, the constant is built inside the region"
 
