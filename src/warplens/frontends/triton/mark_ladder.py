@@ -80,6 +80,8 @@ class MarkLadder:
         # A kernel of which only lives are recorded counts as unmarked, which `strict` does not allow.
         every = rungs(recipe.auto, keep_marks=PREFIX in text, barriers=_BARRIERS.search(text) is not None)
         self._rungs = [rung for rung in every if not (rung.lives_only and recipe.strict)]
+        if recipe.how.lives:
+            self._rungs = [Rung(Auto())]
         self._known: Resources | None = None
         self._looked_up = self._from_cache = False
         self._lowered: dict[str, _MarkedKernel] = {}
@@ -172,6 +174,8 @@ class MarkLadder:
     def _marked(self, rung: Rung) -> _MarkedKernel | None:
         """Mark the kernel; None if the rung has nothing to mark in it, or the same as the rung before."""
         if rung.fixed:
+            if self.recipe.how.lives:  # the overhead budget asks for it, and says why
+                return self._plain_text
             if not self.problem and self.recipe.auto.classes:
                 self.problem = "no rule finds anything to mark in it"
             return self._coarsely_marked(rung) if self.problem else None
