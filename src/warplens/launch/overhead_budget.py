@@ -119,7 +119,8 @@ class OverheadBudget:
                 return following
         within = any(slowdown <= 1 + self.share for _, slowdown in variant.tried)
         # Authors chose their own marks, so those are never all left out; nor is there less than no marks at all.
-        if within or not self._lives or not variant.newest.extra.get(AUTOMATIC):
+        automatic = variant.newest.extra.get(AUTOMATIC) and variant.newest.regions
+        if within or not self._lives or not automatic:
             return None
         return lives_alone(variant.tried, variant.samples)
 
