@@ -35,7 +35,7 @@ from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search
 from warplens.weave.fixed_slots import fits_fixed
 from warplens.weave.mark_comments import PREFIX
-from warplens.weave.weaving import Selection
+from warplens.weave.weaving import Selection, Weaving
 
 if TYPE_CHECKING:
     from warplens.frontends.triton.stages import Compilation
@@ -95,10 +95,16 @@ class MarkLadder:
         """Compile the kernel with the marks of the first rung that does no harm; None if no rung does."""
         with suppress(Exception):  # the first rung meets whatever fails here again, and says so
             self.remarks |= {"matched": sorted(self._as_asked.matched), "lines": self._as_asked.lines}
-        key = replace(self.recipe, how=replace(self.recipe.how, select=Selection()), kernels=None, strict=False).key
-        verdicts = Verdicts(key, self.text, self.metadata)
-        if (verdict := verdicts.find()) is not None and (built := self._repeat(verdict)) is not None:
-            return built
+        how = self.recipe.how
+        verdicts = self._verdicts(how)
+        # What the overhead budget leaves out seldom changes what fits, and `_repeat` finds out if it does.
+        whole = verdicts if how.lives else self._verdicts(replace(how, plain_copy=False, omit=()))
+        for one in (verdicts, whole):
+            if (verdict := one.find()) is not None:
+                built = self._repeat(verdict, same=one is verdicts)
+                if built is not None:
+                    return built
+                break
         self.problem = ""
         self._tried.clear()
         hopeless: set[int] = set()
@@ -128,6 +134,10 @@ class MarkLadder:
             self.problem = self.problem or attempt.harm.words
         return None
 
+    def _verdicts(self, how: Weaving) -> Verdicts:
+        key = replace(self.recipe, how=replace(how, select=Selection()), kernels=None, strict=False).key
+        return Verdicts(key, self.text, self.metadata)
+
     def _hopeless_rungs(self) -> set[int]:
         """The rungs that leave out classes, if the one that leaves out most does harm. A kernel that is far from
         fitting with all marks is seldom saved by one class less, and each rung is lowered and assembled anew."""
@@ -144,8 +154,9 @@ class MarkLadder:
             return set(finer) if attempt.harm is not None and more > LIFE_SPILLS else set()
         return set()
 
-    def _repeat(self, verdict: Verdict) -> KernelBuild | None:
-        """Compile the kernel as it was the last time; None if that is not possible or does harm this time."""
+    def _repeat(self, verdict: Verdict, *, same: bool) -> KernelBuild | None:
+        """Compile the kernel as it was the last time; None if that is not possible or does harm this time. Without
+        `same` it was woven in another way then."""
         if verdict.rung >= len(self._rungs):
             return None
         self._known, self._looked_up = verdict.plain, verdict.plain is not None
@@ -157,6 +168,8 @@ class MarkLadder:
                 return None
             candidate = Candidate(named_weaving(self.recipe.how, verdict.weaving), verdict.registers)
             attempt = self._search(rung, marked, candidate)
+            if attempt.harm is not None and rung.lives_only and not same:
+                attempt = self._search(rung, marked)
         except Exception:  # whatever it fails on, the search that follows meets it again and says so
             return None
         return self._take(rung, marked, attempt) if attempt.harm is None or rung.lives_only else None
