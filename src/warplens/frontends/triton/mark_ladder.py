@@ -150,7 +150,7 @@ class MarkLadder:
                 continue
             self._tried.discard(marked.ptx)  # a rung before it may have the same marks
             self._attempts[marked.ptx] = attempt = self._search(last, marked)
-            more = attempt.resources.spills - self._plain().spills
+            more = attempt.resources.spills - (1 + self.recipe.how.plain_copy) * self._plain().spills
             return set(finer) if attempt.harm is not None and more > LIFE_SPILLS else set()
         return set()
 
@@ -234,6 +234,7 @@ class MarkLadder:
             wanted=least,
             required=least,
             free_spills=LIFE_SPILLS if rung.lives_only else 0,
+            bodies=1 + how.plain_copy,
         )
 
         parallel, latest = idle_cores(), [Resources()]
