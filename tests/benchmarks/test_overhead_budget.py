@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import warplens as wl
 from benchmarks.lib.alternating_launches import AlternatingLaunches, CuptiSlowdown, key_of
-from benchmarks.overhead_budget import counts, said, table
+from benchmarks.overhead_budget import ALTERNATING, counts, profiled, said, table
 from tests.support.fake_gpu import FakeGpu, fake_gpu
 from tests.support.stepped_kernel import plain
 from warplens.launch.timing import TIMED_LAUNCHES, Timings
@@ -87,6 +89,29 @@ def test_variants_of_a_kernel_are_measured_apart(gpu: FakeGpu, monkeypatch: pyte
     found = watched.slowdowns(durations)
     assert sorted(round(one.ratio, 3) for one in found.values()) == [1.02, 1.5]
     assert not watched.slowdowns(durations[1:]), "CUPTI missed a launch"
+
+
+def test_a_case_is_profiled_and_measured(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = ModuleType("torch")
+    torch.cuda = SimpleNamespace(synchronize=lambda: None, is_available=lambda: True)  # type: ignore[attr-defined]
+
+    def measure(watched: AlternatingLaunches, run: Callable[[], Any], calls: int) -> dict[str, CuptiSlowdown]:
+        watched.alternating = True
+        for _ in range(calls):
+            run()
+        return watched.slowdowns(("plain", 12.0 if one.recorded else 10.0) for one in watched.made)
+
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(AlternatingLaunches, "measure", measure)
+    monkeypatch.setattr(Timings, "slowdown_of", lambda timings, variant: 1.01 if variant.thinning.lives else 1.2)
+    case = profiled(lambda: launch(gpu, 2), auto=True)
+    (kernel,) = case["kernels"].values()
+    assert kernel["lives"]
+    assert kernel["us"] == 10.0
+    assert kernel["cupti"]["ratio"] == pytest.approx(1.2)
+    assert kernel["cupti"]["plain"] == kernel["cupti"]["recorded"] == ALTERNATING // 2 - 1
+    assert [one["lives"] for one in kernel["tried"]] == [False] * (len(kernel["tried"]) - 1) + [True]
+    json.dumps(case)
 
 
 def row(us: float, profile: float | None, cupti: float | None, covered: float | None, **more: Any) -> dict[str, Any]:

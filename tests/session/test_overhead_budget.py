@@ -48,7 +48,7 @@ class Everything(set[int]):
 
 
 class Recorded:
-    """A recorded launch: region `a` has ten times the records of `b`."""
+    """A recorded launch: region `a` has ten times the records of `b`. With `records` of 0, it has no regions."""
 
     def __init__(self, variant: Variant, records: int, lasts: int, automatic: bool) -> None:
         self.variant, self.generation, self.thinning = variant, variant.generation, variant.thinning
@@ -57,11 +57,13 @@ class Recorded:
         for number in range(records):
             writer.record(Kind.BEGIN, 1, 10 * number + 1)
             writer.record(Kind.END, 1, 10 * number + 2)
-        writer.record(Kind.BEGIN, 2, 2000)
-        writer.record(Kind.END, 2, 9000)
+        if records:
+            writer.record(Kind.BEGIN, 2, 2000)
+            writer.record(Kind.END, 2, 9000)
         writer.exit(lasts, 1000)
         extra = {AUTOMATIC: True} if automatic else {}
-        self.launch = Launch("k", (1, 1, 1), (32, 1, 1), {1: "a", 2: "b"}, 128, writer.to_bytes(), extra=extra)
+        regions = {1: "a", 2: "b"} if records else {}
+        self.launch = Launch("k", (1, 1, 1), (32, 1, 1), regions, 128, writer.to_bytes(), extra=extra)
 
     def collect(self) -> Launch:
         return self.launch
@@ -195,10 +197,13 @@ def test_a_kernel_above_the_budget_even_without_marks_is_told(gpu: Device) -> No
 
 
 def test_a_weaving_with_marks_that_costs_no_more_than_lifetimes_alone_stays(gpu: Device) -> None:
-    program = Program(gpu, lambda thinning: 1.09 if thinning.lives else 1.08, automatic=True)
+    costs = {True: 1.09, False: 1.08}
+    program = Program(gpu, lambda thinning: costs[thinning.lives] if thinning else 1.2, automatic=True)
     program.launch(20 * TRIAL_LAUNCHES)
     assert any(thinning.lives for thinning in program.woven)
-    assert not program.variant.thinning.lives
+    assert program.variant.thinning == Thinning(omitted=frozenset("a"))
+    (note,) = program.session.notes["k"]
+    assert note.endswith("'a' left out; 1.08x now, still above the budget, which no weaving of this kernel meets")
 
 
 @pytest.mark.parametrize("options", [{"automatic": False}, {"automatic": True, "strict": True}])
@@ -206,6 +211,15 @@ def test_marks_of_the_author_stay_and_strict_allows_no_unmarked_kernel(gpu: Devi
     program = Program(gpu, lambda thinning: 1.03 if thinning.lives else 1.1, **options)
     program.launch(20 * TRIAL_LAUNCHES)
     assert not any(thinning.lives for thinning in program.woven)
+
+
+def test_lifetimes_alone_are_not_tried_again(gpu: Device) -> None:
+    """Any mark would harm the kernel, so that its first weaving has none."""
+    program = Program(gpu, lambda thinning: 1.1, automatic=True, records=0)
+    program.launch(10 * TRIAL_LAUNCHES)
+    assert program.woven == [Thinning()]
+    (note,) = program.session.notes["k"]
+    assert "nothing that was left out made it faster" in note
 
 
 def test_marks_within_the_budget_stay_if_only_the_margin_is_missed(gpu: Device) -> None:

@@ -149,7 +149,7 @@ class OverheadBudget:
         if now is None:
             return f"{above}: {variant.thinning}; too few launches could be measured with and without marks"
         still = "" if now <= 1 + self.share else ", still above the budget"
-        if still and variant.thinning.lives:
+        if still and any(one.lives for one, _ in variant.tried):
             still += ", which no weaving of this kernel meets"
         return f"{above}: {variant.thinning}; {now:.2f}x now{still}"
 
