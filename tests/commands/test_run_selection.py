@@ -25,7 +25,7 @@ from warplens.launch.block_sampler import sample_launches
 from warplens.launch.collected_run import CollectedRun
 from warplens.options import COLD, Options
 from warplens.profiling.job_ranks import JobRank
-from warplens.record.capture import VARIANT, VARIANT_LAUNCHES, Capture, Device, Launch
+from warplens.record.capture import OVERHEAD_BUDGET, VARIANT, VARIANT_LAUNCHES, Capture, Device, Launch
 from warplens.runner.program import Outcome, TargetProgram
 from warplens.trace.model import Trace
 from warplens.view.html import ReportOptions, report
@@ -240,6 +240,14 @@ def test_several_kernels_with_one_variant_each_show_their_regions() -> None:
     }
 
 
+@pytest.mark.parametrize(("ratio", "ending"), [(1.05, "launches)"), (1.0512, "launches, above the 5.0 % allowed)")])
+def test_a_slowdown_above_the_budget_is_shown_as_such(ratio: float, ending: str) -> None:
+    launch = variant_launch(32, 1, **{**MEASURED, "slowdown_measured": ratio})
+    launch = launch.noting(extra={OVERHEAD_BUDGET: {"allowed": 0.05}})
+    (row,) = summarise(decode(Capture([launch], device=Device("test", sm_count=16))), {})
+    assert str(row.slowdown).endswith(ending)
+
+
 def test_the_slowdown_is_measured_per_variant_or_said_to_be_estimated(
     varied: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,6 +259,7 @@ def test_the_slowdown_is_measured_per_variant_or_said_to_be_estimated(
         "measured": True,
         "plain": 10,
         "recorded": 9,
+        "allowed": None,
     }
     assert (rows["matmul[grid 32]"].estimated, rows["matmul[grid 64]"].measured) == (None, None)
     assert rows["matmul[grid 32]"].cost == pytest.approx(1 - 1 / 1.0712)

@@ -26,6 +26,7 @@ from warplens.errors import WarplensError
 from warplens.frontends import cuda_bindings, cuda_core, cupy, numba, registry
 from warplens.frontends.intercept import frontend
 from warplens.frontends.intercept.woven_module import Unavailable, marked_text, source_name, variables_of
+from warplens.launch.overhead_budget import MAX_WEAVINGS
 from warplens.launch.timing import Timings
 from warplens.ptx import tree
 from warplens.session import Session, stack
@@ -406,12 +407,27 @@ def test_the_overhead_budget_weaves_anew_and_keeps_what_is_fastest(
             kernel(GRID, BLOCK, data.arguments)
             data.result()
     tried = prof.trace.meta.launches[0].extra["overhead_budget"]["tried"]
-    assert 2 <= len(tried) <= 4
+    assert 2 <= len(tried) <= MAX_WEAVINGS + 1
     assert not tried[0]["omitted"]
     assert tried[1]["omitted"]
+    assert [one["lives"] for one in tried] == [False] * (len(tried) - 1) + [True]
     assert len(prof.trace.meta.launches) == 4
     assert "nothing that was left out made it faster" in prof.notes["vector_add"][0]
     assert not gpu.events, "every event is given back"
+
+
+def test_lives_alone_are_recorded_if_any_mark_costs_too_much(
+    gpu: FakeDriver, cupy_kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Timings, "are_over", lambda timings, variant: True)
+    monkeypatch.setattr(Timings, "slowdown_of", lambda timings, variant: 1.01 if variant.thinning.lives else 1.2)
+    data, kernel = Data(gpu), cupy_kernel("source", "vector_add")
+    with wl.profile(auto="all", launches=4, overhead=0.05) as prof:
+        for _ in range(60):
+            kernel(GRID, BLOCK, data.arguments)
+            data.result()
+    assert {row["region"] for row in prof.trace.spans.to_pylist()} == {LIFE}
+    assert "only the lifetimes of its warps are recorded; 1.01x now" in prof.notes["vector_add"][0]
 
 
 def test_intercepted_kernels_can_keep_statistics(gpu: FakeDriver, cupy_kernel: Any) -> None:

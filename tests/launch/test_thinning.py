@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,10 @@ from warplens.launch.thinning import (
     RegionDensity,
     Thinning,
     densities,
+    lives_alone,
     next_thinning,
     regions_to_omit,
-    sample_of,
+    samples_of,
 )
 from warplens.record.capture import Launch
 from warplens.record.layout import Kind
@@ -66,34 +69,57 @@ def test_regions_in_loops_go_before_short_ones_that_are_executed_once() -> None:
 def test_the_last_weaving_has_no_marks_in_loops() -> None:
     known = {"load": RegionDensity(64, 6400), "mma": RegionDensity(66, 9000), "store": RegionDensity(2, 10)}
     now = [(Thinning(17), 1.06)]
-    assert next_thinning(now, known, 0.05, Thinning(17)) == Thinning(17, frozenset({"load"}))
-    assert next_thinning(now, known, 0.05, Thinning(17), last=True) == Thinning(17, frozenset({"load", "mma"}))
+    samples = (Thinning(17),)
+    assert next_thinning(now, known, 0.05, samples) == Thinning(17, frozenset({"load"}))
+    assert next_thinning(now, known, 0.05, samples, last=True) == Thinning(17, frozenset({"load", "mma"}))
 
 
 @pytest.mark.parametrize(
-    ("grid", "sample"),
+    ("grid", "samples"),
     [
-        ((SAMPLE_BLOCKS - 1, 1, 1), Thinning()),
-        ((SAMPLE_BLOCKS, 1, 1), Thinning(17, flat=True)),
-        ((SAMPLE_BLOCKS // 2, 2, 1), Thinning(17)),
-        ((SAMPLE_BLOCKS, 2, 2), Thinning(31)),
-        ((1, 1, 16 * SAMPLE_BLOCKS - 1), Thinning(31)),
-        ((1, 1, 16 * SAMPLE_BLOCKS), Thinning(61)),
+        ((SAMPLE_BLOCKS - 1, 1, 1), ()),
+        ((SAMPLE_BLOCKS, 1, 1), (Thinning(17, flat=True),)),
+        ((30 * 31 - 1, 1, 1), (Thinning(17, flat=True),)),
+        ((30 * 31, 1, 1), (Thinning(17, flat=True), Thinning(31, flat=True))),
+        ((SAMPLE_BLOCKS // 2, 2, 1), (Thinning(17),)),
+        ((SAMPLE_BLOCKS, 2, 2), (Thinning(31), Thinning(61))),
+        ((1, 1, 16 * SAMPLE_BLOCKS - 1), (Thinning(31), Thinning(61))),
+        ((1, 1, 16 * SAMPLE_BLOCKS), (Thinning(61), Thinning(127))),
     ],
 )
-def test_only_launches_of_many_blocks_are_sampled(grid: tuple[int, int, int], sample: Thinning) -> None:
-    assert sample_of(Selection(), grid) == sample
-    assert not sample_of(Selection(warps=(0,)), grid), "the user chose already"
+def test_only_launches_of_many_blocks_are_sampled(grid: tuple[int, int, int], samples: tuple[Thinning, ...]) -> None:
+    assert samples_of(Selection(), grid) == samples
+    assert not samples_of(Selection(warps=(0,)), grid), "the user chose already"
 
 
 def test_blocks_are_left_out_before_regions_and_come_back_if_that_did_not_help() -> None:
     known = {"a": RegionDensity(100, 100), "b": RegionDensity(10, 1000)}
     whole, sampled = Thinning(), Thinning(17)
-    assert next_thinning([(whole, 1.3)], known, 0.05, sampled) == sampled
-    assert next_thinning([(whole, 1.3)], known, 0.05, whole) == Thinning(omitted=frozenset("a"))
-    assert next_thinning([(whole, 1.3), (sampled, 1.1)], known, 0.05, sampled) == Thinning(17, frozenset("a"))
-    assert next_thinning([(whole, 1.1), (sampled, 1.3)], known, 0.05, sampled) == Thinning(1, frozenset("a"))
-    assert next_thinning([(whole, 1.3)], {"b": known["b"]}, 0.05, whole) is None
+    samples = (sampled,)
+    assert next_thinning([(whole, 1.3)], known, 0.05, samples) == sampled
+    assert next_thinning([(whole, 1.3)], known, 0.05, ()) == Thinning(omitted=frozenset("a"))
+    assert next_thinning([(whole, 1.3), (sampled, 1.1)], known, 0.05, samples) == Thinning(17, frozenset("a"))
+    assert next_thinning([(whole, 1.1), (sampled, 1.3)], known, 0.05, samples) == Thinning(1, frozenset("a"))
+    assert next_thinning([(whole, 1.3)], {"b": known["b"]}, 0.05, ()) is None
+
+
+def test_a_sample_of_half_the_blocks_comes_before_fewer_regions() -> None:
+    known = {"a": RegionDensity(100, 100), "b": RegionDensity(10, 1000)}
+    dense, sparse = samples = Thinning(31), Thinning(61)
+    tried = [(Thinning(), 1.3), (dense, 1.06)]
+    assert next_thinning(tried, known, 0.05, samples) == sparse
+    assert next_thinning(tried[1:], known, 0.05, samples) == sparse, "the estimate decided about the first weaving"
+    assert next_thinning([*tried, (sparse, 1.05)], known, 0.05, samples) == Thinning(61, frozenset("a"))
+    assert next_thinning([*tried, (sparse, 1.07)], known, 0.05, samples) == Thinning(31, frozenset("a"))
+    assert next_thinning([(Thinning(), 1.1), (dense, 1.3)], known, 0.05, samples) == Thinning(omitted=frozenset("a"))
+
+
+def test_lifetimes_alone_are_recorded_in_the_fewest_blocks_that_help() -> None:
+    dense, sparse = samples = Thinning(31, flat=True), Thinning(61, flat=True)
+    assert lives_alone([(Thinning(), 1.3), (dense, 1.1)], samples) == replace(sparse, lives=True)
+    assert lives_alone([(Thinning(), 1.1), (dense, 1.3)], samples) == Thinning(lives=True)
+    gone = frozenset("a")
+    assert lives_alone([(Thinning(), 1.3), (Thinning(1, gone), 1.2)], ()) == Thinning(1, gone, lives=True)
 
 
 def test_a_thinning_is_woven() -> None:
@@ -105,3 +131,5 @@ def test_a_thinning_is_woven() -> None:
     assert not how.select.flat
     assert Thinning(17, flat=True).of(Weaving()).select.flat
     assert Thinning().of(Weaving()) == Weaving()
+    assert Thinning(lives=True).of(Weaving()) == Weaving(lives=True)
+    assert str(Thinning(17, lives=True)) == "one block in 17 is recorded, only the lifetimes of its warps are recorded"

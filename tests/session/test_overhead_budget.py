@@ -15,7 +15,7 @@ from warplens.launch.thinning import Thinning
 from warplens.launch.timing import TIMED_LAUNCHES
 from warplens.launch.variant import Variant
 from warplens.options import COLD, Options
-from warplens.record.capture import OVERHEAD_BUDGET, Launch
+from warplens.record.capture import AUTOMATIC, OVERHEAD_BUDGET, Launch
 from warplens.record.layout import Kind
 from warplens.record.track_writer import TrackWriter
 from warplens.session.session import Session
@@ -48,19 +48,22 @@ class Everything(set[int]):
 
 
 class Recorded:
-    """A recorded launch: region `a` has ten times the records of `b`."""
+    """A recorded launch: region `a` has ten times the records of `b`. With `records` of 0, it has no regions."""
 
-    def __init__(self, variant: Variant, records: int, lasts: int) -> None:
+    def __init__(self, variant: Variant, records: int, lasts: int, automatic: bool) -> None:
         self.variant, self.generation, self.thinning = variant, variant.generation, variant.thinning
         writer = TrackWriter(128)
         writer.start(0, 0)
         for number in range(records):
             writer.record(Kind.BEGIN, 1, 10 * number + 1)
             writer.record(Kind.END, 1, 10 * number + 2)
-        writer.record(Kind.BEGIN, 2, 2000)
-        writer.record(Kind.END, 2, 9000)
+        if records:
+            writer.record(Kind.BEGIN, 2, 2000)
+            writer.record(Kind.END, 2, 9000)
         writer.exit(lasts, 1000)
-        self.launch = Launch("k", (1, 1, 1), (32, 1, 1), {1: "a", 2: "b"}, 128, writer.to_bytes())
+        extra = {AUTOMATIC: True} if automatic else {}
+        regions = {1: "a", 2: "b"} if records else {}
+        self.launch = Launch("k", (1, 1, 1), (32, 1, 1), regions, 128, writer.to_bytes(), extra=extra)
 
     def collect(self) -> Launch:
         return self.launch
@@ -76,9 +79,10 @@ class Program:
         blocks: int = 1,
         records: int = 10,
         lasts: int = 10_000,
+        automatic: bool = False,
         **options: Any,
     ) -> None:
-        self.gpu, self.cost, self.records, self.lasts = gpu, cost, records, lasts
+        self.gpu, self.cost, self.records, self.lasts, self.automatic = gpu, cost, records, lasts, automatic
         self.session = Session(Options(**{"overhead": 0.05, **options}))
         self.variant = self.session.variant("k", None, None)
         self.session.start_trial(self.variant, Selection(), (blocks, 1, 1))
@@ -98,7 +102,7 @@ class Program:
 
         def go() -> str:
             self.gpu.now += PLAIN_NS * self.cost(self.variant.thinning)
-            launch = Recorded(self.variant, self.records, self.lasts)
+            launch = Recorded(self.variant, self.records, self.lasts, self.automatic)
             self.session.add(launch)
             self.variant.newest = launch.launch
             return "R"
@@ -121,7 +125,9 @@ def test_a_variant_inside_the_budget_keeps_all_marks(gpu: Device) -> None:
     assert len(launches) == TRIAL_LAUNCHES + 3
     assert program.woven == [Thinning()]
     assert not program.session.notes
-    assert launches[0].extra[OVERHEAD_BUDGET]["tried"] == [{"step": 1, "omitted": [], "slowdown": pytest.approx(1.04)}]
+    assert launches[0].extra[OVERHEAD_BUDGET]["tried"] == [
+        {"step": 1, "omitted": [], "lives": False, "slowdown": pytest.approx(1.04)}
+    ]
 
 
 def test_a_large_launch_above_the_budget_is_sampled_first(gpu: Device) -> None:
@@ -152,6 +158,74 @@ def test_a_kernel_that_nothing_helps_is_woven_a_few_times_and_keeps_the_best(gpu
     assert program.variant.thinning == Thinning(17, flat=True)
     (note,) = program.session.notes["k"]
     assert "1.20x now, still above the budget" in note
+
+
+def test_lifetimes_alone_are_recorded_if_every_weaving_with_marks_is_above(gpu: Device) -> None:
+    program = Program(gpu, lambda thinning: 1.03 if thinning.lives else 1.1, automatic=True)
+    program.launch(20 * TRIAL_LAUNCHES)
+    assert program.variant.thinning.lives
+    assert program.woven[0] == Thinning()
+    assert len(program.woven) <= MAX_WEAVINGS + 1
+    (note,) = program.session.notes["k"]
+    assert "1.10x" in note
+    assert note.endswith("only the lifetimes of its warps are recorded; 1.03x now")
+    budget = program.session.collect()[0][0].extra[OVERHEAD_BUDGET]
+    assert budget["lives"]
+    assert [one["lives"] for one in budget["tried"]] == [False] * (len(program.woven) - 1) + [True]
+
+
+def test_every_cheaper_weaving_of_a_large_launch_is_tried(gpu: Device) -> None:
+    """Regions that are left out and a sample of half the blocks may both be what helps."""
+    costs = {17: 1.09, 31: 1.07}
+    program = Program(
+        gpu, lambda thinning: 1.01 if thinning.lives else costs.get(thinning.step, 1.3), 1024, automatic=True
+    )
+    program.launch(30 * TRIAL_LAUNCHES)
+    gone = frozenset("a")
+    assert program.woven == [
+        Thinning(), Thinning(17, flat=True), Thinning(31, flat=True), Thinning(31, gone, flat=True),
+        Thinning(31, flat=True, lives=True),
+    ]  # fmt: skip
+
+
+def test_a_kernel_above_the_budget_even_without_marks_is_told(gpu: Device) -> None:
+    program = Program(gpu, lambda thinning: 1.08 if thinning.lives else 1.12, automatic=True)
+    program.launch(20 * TRIAL_LAUNCHES)
+    assert program.variant.thinning.lives
+    (note,) = program.session.notes["k"]
+    assert note.endswith("1.08x now, still above the budget, which no weaving of this kernel meets")
+
+
+def test_a_weaving_with_marks_that_costs_no_more_than_lifetimes_alone_stays(gpu: Device) -> None:
+    costs = {True: 1.09, False: 1.08}
+    program = Program(gpu, lambda thinning: costs[thinning.lives] if thinning else 1.2, automatic=True)
+    program.launch(20 * TRIAL_LAUNCHES)
+    assert any(thinning.lives for thinning in program.woven)
+    assert program.variant.thinning == Thinning(omitted=frozenset("a"))
+    (note,) = program.session.notes["k"]
+    assert note.endswith("'a' left out; 1.08x now, still above the budget, which no weaving of this kernel meets")
+
+
+@pytest.mark.parametrize("options", [{"automatic": False}, {"automatic": True, "strict": True}])
+def test_marks_of_the_author_stay_and_strict_allows_no_unmarked_kernel(gpu: Device, options: dict[str, Any]) -> None:
+    program = Program(gpu, lambda thinning: 1.03 if thinning.lives else 1.1, **options)
+    program.launch(20 * TRIAL_LAUNCHES)
+    assert not any(thinning.lives for thinning in program.woven)
+
+
+def test_lifetimes_alone_are_not_tried_again(gpu: Device) -> None:
+    """Any mark would harm the kernel, so that its first weaving has none."""
+    program = Program(gpu, lambda thinning: 1.1, automatic=True, records=0)
+    program.launch(10 * TRIAL_LAUNCHES)
+    assert program.woven == [Thinning()]
+    (note,) = program.session.notes["k"]
+    assert "nothing that was left out made it faster" in note
+
+
+def test_marks_within_the_budget_stay_if_only_the_margin_is_missed(gpu: Device) -> None:
+    program = Program(gpu, lambda thinning: 1.01 if thinning.lives else 1.048, automatic=True)
+    program.launch(20 * TRIAL_LAUNCHES)
+    assert not any(thinning.lives for thinning in program.woven)
 
 
 def test_a_program_of_few_launches_is_recorded_as_without_a_budget(gpu: Device) -> None:

@@ -206,6 +206,15 @@ def test_a_few_spills_may_be_free() -> None:
     assert plain_guard(free_spills=31).harm(spills) is not None
 
 
+def test_a_plain_copy_may_spill_what_the_plain_kernel_does() -> None:
+    guard = plain_guard(bodies=2)
+    assert guard.harm(replace(PLAIN, spills=2 * PLAIN.spills)) is None
+    harm = guard.harm(replace(PLAIN, spills=2 * PLAIN.spills + 4))
+    assert harm is not None
+    assert "spills 4 more bytes" in harm.words
+    assert plain_guard().harm(replace(PLAIN, spills=2 * PLAIN.spills)) is not None
+
+
 def test_the_order_of_candidates_of_the_other_front_ends() -> None:
     how = Weaving()
     light = Weaving(keep=0, early=False, store="late")

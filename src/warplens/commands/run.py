@@ -112,7 +112,8 @@ def companion_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--overhead",
     metavar="SHARE",
     help="Maximum slowdown that marks may cause, such as 5%, or `any`. A variant above it records fewer blocks, then "
-    f"fewer regions.  [default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
+    "fewer regions, and last only the lifetimes of its warps.  "
+    f"[default: {AUTO_OVERHEAD:.0%} with --auto or --region, else any]",
 )
 @click.option(
     "--records-per-warp",

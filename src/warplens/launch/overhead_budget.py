@@ -14,10 +14,11 @@ from typing import Any
 from warplens.launch.block_sampler import headers_of
 from warplens.launch.buffers import Buffers
 from warplens.launch.record_load import estimate_slowdown
-from warplens.launch.thinning import Thinning, densities, next_thinning
+from warplens.launch.thinning import Thinning, densities, lives_alone, next_thinning
 from warplens.launch.timing import TIMED_LAUNCHES, Timings
 from warplens.launch.variant import Variant
 from warplens.record.aggregate_rows import AGGREGATE
+from warplens.record.capture import AUTOMATIC
 from warplens.wording import percent
 
 TRIAL_LAUNCHES = 5
@@ -26,15 +27,25 @@ FAR_ABOVE = 4
 """How many times the budget the estimate of a launch must be to act on it: its median error is 9 %."""
 MARGIN = 0.9
 """The share of the budget that a trial may use: the times of other launches differ a little from those of a trial."""
-MAX_WEAVINGS = 4
-"""Weavings of a variant that are tried, the first included."""
+MAX_WEAVINGS = 5
+"""Weavings of a variant with marks that are tried, the first included. One without marks may follow."""
 
 
 class OverheadBudget:
-    """Decides for the variants of one session. `share` is the slowdown that is allowed: 0.05 is 5 %."""
+    """Decides for the variants of one session. `share` is the slowdown that is allowed: 0.05 is 5 %. With `lives`, a
+    kernel with automatic marks may be left with the lifetimes of its warps alone."""
 
-    def __init__(self, share: float, timings: Timings, note: Callable[[str, str], None], buffers: Buffers) -> None:
+    def __init__(
+        self,
+        share: float,
+        timings: Timings,
+        note: Callable[[str, str], None],
+        buffers: Buffers,
+        *,
+        lives: bool = True,
+    ) -> None:
         self.share, self._timings, self._note, self._buffers = share, timings, note, buffers
+        self._lives = lives
         self._lock = threading.Lock()
 
     def review(self, variant: Variant) -> None:
@@ -66,7 +77,7 @@ class OverheadBudget:
     def _sample_if_above(self, variant: Variant, limit: float) -> None:
         """Record some blocks only, if that is possible and the estimated slowdown of the newest launch is above a
         limit."""
-        if not variant.sample or variant.thinning or not variant.trial_recorded:
+        if not variant.samples or variant.thinning or not variant.trial_recorded:
             return
         if variant.newest is None:
             self._buffers.land_finished()
@@ -75,7 +86,7 @@ class OverheadBudget:
         estimate = estimate_slowdown(headers_of(variant.newest))
         if estimate is not None and estimate > limit:
             variant.estimate = estimate
-            self._weave_again(variant, variant.sample)
+            self._weave_again(variant, variant.samples[0])
 
     def _decide(self, variant: Variant, slowdown: float) -> None:
         limit = 1 + MARGIN * self.share
@@ -84,12 +95,7 @@ class OverheadBudget:
             if variant.newest is None:
                 return
         variant.tried.append((variant.thinning, slowdown))
-        following = None
-        if slowdown > limit and len(variant.tried) < MAX_WEAVINGS:
-            assert variant.newest is not None
-            known = densities(variant.newest)
-            last = len(variant.tried) == MAX_WEAVINGS - 1
-            following = next_thinning(variant.tried, known, self.share, variant.sample, last=last)
+        following = self._following(variant) if slowdown > limit else None
         if following is not None:
             self._weave_again(variant, following)
             return
@@ -99,6 +105,24 @@ class OverheadBudget:
         variant.settled = True
         if variant.thinning or slowdown > 1 + self.share:
             self._note(variant.kernel, self.describe(variant))
+
+    def _following(self, variant: Variant) -> Thinning | None:
+        """The weaving to try next; None if no cheaper one is left, or one that was tried is within the budget."""
+        assert variant.newest is not None
+        if variant.thinning.lives:
+            return None
+        if len(variant.tried) < MAX_WEAVINGS:
+            known = densities(variant.newest)
+            last = len(variant.tried) == MAX_WEAVINGS - 1
+            following = next_thinning(variant.tried, known, self.share, variant.samples, last=last)
+            if following is not None:
+                return following
+        within = any(slowdown <= 1 + self.share for _, slowdown in variant.tried)
+        # Authors chose their own marks, so those are never all left out; nor is there less than no marks at all.
+        automatic = variant.newest.extra.get(AUTOMATIC) and variant.newest.regions
+        if within or not self._lives or not automatic:
+            return None
+        return lives_alone(variant.tried, variant.samples)
 
     def _weave_again(self, variant: Variant, thinning: Thinning) -> None:
         variant.thinning = thinning
@@ -125,6 +149,8 @@ class OverheadBudget:
         if now is None:
             return f"{above}: {variant.thinning}; too few launches could be measured with and without marks"
         still = "" if now <= 1 + self.share else ", still above the budget"
+        if still and any(one.lives for one, _ in variant.tried):
+            still += ", which no weaving of this kernel meets"
         return f"{above}: {variant.thinning}; {now:.2f}x now{still}"
 
     def document(self, variant: Variant) -> dict[str, Any]:
@@ -134,8 +160,9 @@ class OverheadBudget:
             "step": variant.thinning.step,
             "estimate": variant.estimate,
             "omitted": sorted(variant.thinning.omitted),
+            "lives": variant.thinning.lives,
             "tried": [
-                {"step": one.step, "omitted": sorted(one.omitted), "slowdown": slowdown}
+                {"step": one.step, "omitted": sorted(one.omitted), "lives": one.lives, "slowdown": slowdown}
                 for one, slowdown in variant.tried
             ],
         }

@@ -1,4 +1,5 @@
-"""What the overhead budget leaves out of a kernel: the records of most blocks first, then the densest regions."""
+"""What the overhead budget leaves out of a kernel: the records of most blocks first, then the densest regions, and last
+all marks, so that only the lifetimes of the warps are left."""
 
 from __future__ import annotations
 
@@ -29,6 +30,10 @@ SAMPLE_BLOCKS = 512
 SAMPLE_STEPS = {SAMPLE_BLOCKS: 17, 4 * SAMPLE_BLOCKS: 31, 16 * SAMPLE_BLOCKS: 61}
 """Every how many blocks are recorded in a sample of a launch, by the fewest blocks of such a launch: at least 30, and
 of large ones at least 134. Odd primes: a power of two would choose the same column of most grids again and again."""
+SPARSER_STEPS = (31, 61, 127)
+"""What a sample is followed by that is not within the budget: about half of its blocks."""
+FEWEST_SAMPLED = 30
+"""The fewest blocks that such a sample has."""
 EVERY_BLOCK = 1 << 30
 MOST_TRACKS = 1024
 """Tracks in which the records of a launch are counted."""
@@ -41,25 +46,29 @@ SAFETY = 0.8
 @dataclass(frozen=True)
 class Thinning:
     """What a weaving leaves out: `step` records every n-th block, `omitted` regions have no marks. With `flat`, it is
-    only launched with grids of one row, so that its blocks find their index in one instruction."""
+    only launched with grids of one row, so that its blocks find their index in one instruction. With `lives`, it has no
+    automatic marks: only the lifetimes of its warps are recorded."""
 
     step: int = 1
     omitted: frozenset[str] = frozenset()
     flat: bool = False
+    lives: bool = False
 
     def __bool__(self) -> bool:
-        return self.step > 1 or bool(self.omitted)
+        return self.step > 1 or bool(self.omitted) or self.lives
 
     def of(self, how: Weaving) -> Weaving:
         """The weaving with this left out."""
         if self.step > 1:
             select = replace(how.select, blocks=(self.step // 2, EVERY_BLOCK, self.step), flat=self.flat)
             how = replace(how, select=select, plain_copy=True)
-        return replace(how, omit=(*how.omit, *sorted(self.omitted)))
+        return replace(how, omit=(*how.omit, *sorted(self.omitted)), lives=how.lives or self.lives)
 
     def __str__(self) -> str:
         parts = [f"one block in {self.step} is recorded"] if self.step > 1 else []
-        if self.omitted:
+        if self.lives:
+            parts.append("only the lifetimes of its warps are recorded")
+        elif self.omitted:
             parts.append(f"{', '.join(map(repr, sorted(self.omitted)))} left out")
         return ", ".join(parts) or "all marks of all blocks"
 
@@ -80,13 +89,15 @@ class RegionDensity:
         return self.cycles / self.records if self.records else math.inf
 
 
-def sample_of(how: Selection, grid: Dim3) -> Thinning:
-    """What is left out of a launch when its blocks are sampled; nothing if they cannot be."""
+def samples_of(how: Selection, grid: Dim3) -> tuple[Thinning, ...]:
+    """What is left out of a launch when its blocks are sampled, the most blocks first; empty if they cannot be."""
     blocks = math.prod(grid)
     if how != Selection() or blocks < min(SAMPLE_STEPS):
-        return ALL_MARKS
+        return ()
     step = max(step for fewest, step in SAMPLE_STEPS.items() if blocks >= fewest)
-    return Thinning(step, flat=grid[1] == grid[2] == 1)
+    sparser = next((one for one in SPARSER_STEPS if one > step and blocks // one >= FEWEST_SAMPLED), None)
+    flat = grid[1] == grid[2] == 1
+    return tuple(Thinning(one, flat=flat) for one in (step, sparser) if one is not None)
 
 
 def densities(launch: Launch) -> dict[str, RegionDensity]:
@@ -173,7 +184,7 @@ def next_thinning(
     tried: Sequence[tuple[Thinning, float]],
     known: Mapping[str, RegionDensity],
     budget: float,
-    sample: Thinning,
+    samples: Sequence[Thinning],
     *,
     last: bool = False,
 ) -> Thinning | None:
@@ -183,10 +194,21 @@ def next_thinning(
     are recorded again, with fewer regions. The `last` weaving that may be tried has no marks in loops.
     """
     now, slowdown = tried[-1]
-    if sample and all(one.step == 1 for one, _ in tried):
-        return replace(sample, omitted=now.omitted)
-    first, at_first = tried[0]
-    if now.step > 1 and not now.omitted and slowdown >= at_first and first.step == 1:
-        now, slowdown = first, at_first
+    if not now.omitted:
+        before = [one for one in tried[:-1] if not one[0].omitted]
+        helps = all(slowdown < earlier for _, earlier in before)
+        sparser = next((one for one in samples if one.step > now.step), None)
+        if sparser is not None and helps:
+            return sparser
+        if not helps:
+            now, slowdown = min(before, key=lambda one: one[1])
     gone = regions_to_omit(known, slowdown, budget) | (repeated_regions(known) if last else frozenset())
+    gone -= now.omitted
     return replace(now, omitted=now.omitted | gone) if gone else None
+
+
+def lives_alone(tried: Sequence[tuple[Thinning, float]], samples: Sequence[Thinning]) -> Thinning:
+    """The weaving that costs least: no automatic marks, in the smallest sample if recording some blocks helped."""
+    best, _ = min(tried, key=lambda one: one[1])
+    fewest = samples[-1] if samples and best.step > 1 else best
+    return replace(fewest, omitted=best.omitted, lives=True)

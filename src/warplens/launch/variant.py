@@ -46,8 +46,8 @@ class Variant:
     """Slots that the busiest track of a launch wrote, once one has come home."""
     room: tuple[object, int, int] | None = None
     """What the newest launch got: what that was worked out from, its tracks, and log2 of their bytes."""
-    sample: Thinning = ALL_MARKS
-    """What is left out if the overhead budget samples the blocks; nothing if it cannot."""
+    samples: tuple[Thinning, ...] = ()
+    """What is left out if the overhead budget samples the blocks, the most blocks first; empty if it cannot."""
     thinning: Thinning = ALL_MARKS
     """What the overhead budget left out."""
     generation: int = 0

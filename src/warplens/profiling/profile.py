@@ -433,8 +433,8 @@ def profile(
     least_occupancy   share of its blocks per SM that a kernel must keep with automatic marks; below it, it gets
                       fewer marks (1.0: all blocks)
     overhead          slowdown by marks that is allowed, such as 0.05 for 5 %: a variant of a Triton, CuPy, cuda.core,
-                      cuda.bindings or numba kernel that is measured above it records fewer blocks, then fewer regions
-                      (None: no limit)
+                      cuda.bindings or numba kernel that is measured above it records fewer blocks, then fewer regions,
+                      and last only the lifetimes of its warps (None: no limit)
     strict            raise an error if a kernel cannot take the automatic marks, instead of giving it fewer
     dump_ir           folder to write each Triton kernel's TTGIR to, to put marks into by hand (None: off)
     override          folder of such files: a kernel that has one is compiled from it (None: off)

@@ -19,7 +19,7 @@ from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.overhead_budget import OverheadBudget
 from warplens.launch.replays import Replays
 from warplens.launch.short_turns import wait_precisely
-from warplens.launch.thinning import sample_of
+from warplens.launch.thinning import samples_of
 from warplens.launch.timing import TIMED_LAUNCHES, Timings, with_slowdown
 from warplens.launch.variant import Choice, Variant, Variants
 from warplens.launch.woven import WovenKernel
@@ -73,7 +73,10 @@ class Session:
         self.buffers = Buffers(self.run, self.options, self.variants)
         self.budget: OverheadBudget | None = None
         if self.options.overhead is not None:
-            self.budget = OverheadBudget(self.options.overhead, self.timings, self.note, self.buffers)
+            # A kernel of which only lifetimes are recorded counts as unmarked, which `strict` does not allow.
+            self.budget = OverheadBudget(
+                self.options.overhead, self.timings, self.note, self.buffers, lives=not self.options.strict
+            )
         self.replays = Replays(self.options, self.run, self.variants, self.buffers)
         self.collectives: CollectiveLog | None = None
         """The collectives of a rank of a job; None if they are not recorded."""
@@ -115,7 +118,7 @@ class Session:
     def start_trial(self, variant: Variant, select: Selection, grid: Dim3) -> None:
         """Let the overhead budget, if there is one, decide about a variant whose front end can weave it again."""
         if self.budget is not None and not variant.tried and variant.trial is None:
-            variant.settled, variant.sample = False, sample_of(select, grid)
+            variant.settled, variant.samples = False, samples_of(select, grid)
 
     def launch(
         self,

@@ -143,6 +143,8 @@ class Weaving:
                 without marks in loops, and regardless of `full`, since nothing can fill up
     plain_copy: let blocks that are not selected run a plain copy of the kernel's code (see plain_body.py)
     omit:       regions whose marks are left out
+    lives:      leave out all automatic marks, so that only the lifetimes of the warps are recorded; a kernel keeps its
+                own marks
     between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
     sums:       where `aggregate` adds up executions: `begin`, `wait`, `end` or `both` (see sum_places.py)
@@ -166,6 +168,7 @@ class Weaving:
     fixed: bool = False
     plain_copy: bool = False
     omit: tuple[str, ...] = ()
+    lives: bool = False
     between: bool = False
     mode: str = "trace"
     sums: str = "begin"

@@ -26,6 +26,7 @@ from warplens.frontends.triton.block_shape import BlockShape  # noqa: E402
 from warplens.frontends.triton.mark_ladder import MarkLadder  # noqa: E402
 from warplens.frontends.triton.stages import Compilation  # noqa: E402
 from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler  # noqa: E402
+from warplens.launch.thinning import Thinning  # noqa: E402
 from warplens.weave.fit.harm import Guard, Harm  # noqa: E402
 from warplens.weave.fit.ptxas_output import read_cubin  # noqa: E402
 from warplens.weave.weaving import Selection, Weaving  # noqa: E402
@@ -108,6 +109,25 @@ def test_the_search_for_a_kernels_marks_is_made_once(assembled: list[str]) -> No
     other = compiled(layer_norm(), auto=Auto.of("stores"))
     assert len(assembled) > searched + 1, "a verdict is about one request"
     assert other.metadata.warplens["regions"] != first.metadata.warplens["regions"]
+
+
+@pytest.mark.parametrize("leaves_out", [Thinning(31, flat=True), Thinning(31, frozenset({"barrier"}))])
+def test_what_the_overhead_budget_leaves_out_needs_no_new_search(assembled: list[str], leaves_out: Thinning) -> None:
+    first = compiled(layer_norm(), auto=Auto.of(True))
+    searched = len(assembled)
+    assert searched > 2
+    again = compiled(layer_norm(), leaves_out.of(Weaving()), auto=Auto.of(True))
+    assert len(assembled) == searched + 1
+    assert set(again.metadata.warplens["regions"].values()) <= set(first.metadata.warplens["regions"].values())
+    assert again.metadata.warplens["regions"]
+    assert again.metadata.warplens_remarks == first.metadata.warplens_remarks
+
+
+def test_the_lives_of_warps_alone_are_woven_at_once(assembled: list[str]) -> None:
+    made = compiled(layer_norm(), Thinning(31, flat=True, lives=True).of(Weaving()), auto=Auto.of(True))
+    assert not made.metadata.warplens["regions"]
+    assert not made.metadata.warplens_remarks["notes"], "the budget says why"
+    assert len(assembled) <= 3, "at most twice, and plain"
 
 
 @pytest.fixture

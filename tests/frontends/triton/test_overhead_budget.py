@@ -20,6 +20,7 @@ from warplens.launch.overhead_budget import TRIAL_LAUNCHES
 from warplens.launch.timing import Timings
 from warplens.launch.variant import Variant
 from warplens.record.capture import OVERHEAD_BUDGET, SAMPLED
+from warplens.trace.schema import LIFE
 
 
 @pytest.fixture
@@ -90,6 +91,65 @@ def test_automatic_marks_have_the_plain_kernels_own_code_beside_them(
     copy = woven.split("bra.uni $wl_record_plain;")[1].split("$wl_record_plain:")[0]
     assert "st.global" in copy
     assert "%wl_" not in copy
+
+
+def above_with_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every time is over at once; automatic marks cost 1.2, however few there are."""
+    measured(monkeypatch, 1.2, 1.2)
+    monkeypatch.setattr(Timings, "slowdown_of", lambda timings, variant: 1.01 if variant.thinning.lives else 1.2)
+
+
+def run_plain(gpu: FakeGpu, launches: int) -> None:
+    for _ in range(launches):
+        source, target = (gpu.tensor(np.arange(384, dtype=np.float32)) for _ in range(2))
+        plain[(3,)](source, target, BLOCK=128, num_warps=2)
+        np.testing.assert_array_equal(target.numpy(), source.numpy())
+
+
+def test_a_kernel_above_the_budget_with_any_marks_keeps_the_lives_of_its_warps(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above_with_marks(monkeypatch)
+    with wl.profile(auto=True, overhead=0.05) as profile:
+        run_plain(gpu, 10 * TRIAL_LAUNCHES)
+    found = profile.trace.spans.to_pylist()
+    assert {row["region"] for row in found} == {LIFE}
+    assert {(row["block"], row["warp"]) for row in found} == {(block, warp) for block in range(3) for warp in range(2)}
+    assert profile.trace.meta.launches[0].extra[OVERHEAD_BUDGET]["lives"]
+    (note,) = profile.notes["plain"]
+    assert "only the lifetimes of its warps are recorded; 1.01x now" in note
+
+
+def test_lives_alone_are_sampled_where_the_marks_were(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    above_with_marks(monkeypatch)
+    slowdown = {False: 1.2, True: 1.1}
+    monkeypatch.setattr(
+        Timings,
+        "slowdown_of",
+        lambda timings, variant: 1.01 if variant.thinning.lives else slowdown[variant.thinning.step > 1],
+    )
+    monkeypatch.setattr(thinnings, "SAMPLE_STEPS", {2: 2})
+    with wl.profile(auto=True, overhead=0.05) as profile:
+        run_plain(gpu, 10 * TRIAL_LAUNCHES)
+    assert {(row["region"], row["block"]) for row in profile.trace.spans.to_pylist()} == {(LIFE, 1)}
+    woven = gpu.fired[-1].ptx if "$wl_record_plain:" in gpu.fired[-1].ptx else ""
+    woven = woven or next(fired.ptx for fired in gpu.fired[::-1] if "$wl_record_plain:" in fired.ptx)
+    copy = woven.split("bra.uni $wl_record_plain;")[1].split("$wl_record_plain:")[0]
+    assert "st.global" in copy
+    assert "%clock" not in copy
+
+
+def test_a_kernel_keeps_its_own_marks_if_all_automatic_ones_go(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    above_with_marks(monkeypatch)
+    with wl.profile(auto="loads", overhead=0.05) as profile:
+        for _ in range(10 * TRIAL_LAUNCHES):
+            source, target = run(gpu)
+    np.testing.assert_array_equal(target.numpy(), source.numpy() * 2 + 3)
+    extra = profile.trace.meta.launches[0].extra[OVERHEAD_BUDGET]
+    assert extra["lives"]
+    found = {row["region"] for row in profile.trace.spans.to_pylist()}
+    assert "all" in found
+    assert found <= {"all", "block", "load", "scale it", "tick", "half"}
 
 
 def test_a_kernel_sampled_for_grids_of_one_row_records_no_others(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,6 +286,8 @@ class Interceptor:
         """Return the twin with as many marks as do no harm (auto/rungs.py)."""
         asked, text, problem = self.session.options.marks, self.text_of(kernel), ""
         by_hand = has_marks(text, kernel.symbol)
+        if form.thinning.lives:
+            return self._fit(kernel, Rung(Auto(), by_hand=by_hand), form, harmful=True)
         for rung in rungs(asked, keep_marks=by_hand, barriers=has_barriers(text, asked)):
             if rung.fixed and not (problem and (asked.classes or rung.auto)):
                 continue

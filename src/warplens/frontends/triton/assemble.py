@@ -73,7 +73,7 @@ class HandMarkedKernel:
             how = replace(how, early=False)
             first = assemble(self._stage, weave(how), self._metadata)
         shape = BlockShape.of(self._text, self._metadata, shared)
-        guard = Guard(lambda: shape.with_blocks(plain), required=0.0)
+        guard = Guard(lambda: shape.with_blocks(plain), required=0.0, bodies=1 + how.plain_copy)
         # Under a limit only spills decide between the candidates: `tighten` looks at the rest.
         spill_guard = Guard(lambda: replace(plain, serialized=True), wanted=0.0)
 

@@ -25,7 +25,7 @@ from warplens.frontends.triton.metadata_keys import REMARKS
 from warplens.frontends.triton.tuning import tuning, unwatched
 from warplens.frontends.wrap import wrap
 from warplens.launch.captured_graphs import CapturedCode
-from warplens.launch.thinning import Thinning, sample_of
+from warplens.launch.thinning import Thinning, samples_of
 from warplens.launch.variant import Variant
 from warplens.launch.woven import WovenKernel
 from warplens.session import Session
@@ -174,7 +174,7 @@ class _TwinLauncher:
     def __call__(self, x: int, y: int, z: int, stream: int, function: Any, *rest: Any) -> Any:
         variant = self._launching.variant
         if not variant.settled and not variant.thinning:
-            variant.sample = sample_of(self._woven.select, (x, y, z))
+            variant.samples = samples_of(self._woven.select, (x, y, z))
         launch = self._hook.lend(self._woven, variant, (x, y, z), stream, self._code)
         if launch is None:
             # A woven kernel without a buffer records nothing.

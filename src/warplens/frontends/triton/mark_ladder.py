@@ -35,7 +35,7 @@ from warplens.weave.fit.resources import Resources
 from warplens.weave.fit.search import Attempt, search
 from warplens.weave.fixed_slots import fits_fixed
 from warplens.weave.mark_comments import PREFIX
-from warplens.weave.weaving import Selection
+from warplens.weave.weaving import Selection, Weaving
 
 if TYPE_CHECKING:
     from warplens.frontends.triton.stages import Compilation
@@ -80,6 +80,8 @@ class MarkLadder:
         # A kernel of which only lives are recorded counts as unmarked, which `strict` does not allow.
         every = rungs(recipe.auto, keep_marks=PREFIX in text, barriers=_BARRIERS.search(text) is not None)
         self._rungs = [rung for rung in every if not (rung.lives_only and recipe.strict)]
+        if recipe.how.lives:
+            self._rungs = [Rung(Auto())]
         self._known: Resources | None = None
         self._looked_up = self._from_cache = False
         self._lowered: dict[str, _MarkedKernel] = {}
@@ -93,10 +95,16 @@ class MarkLadder:
         """Compile the kernel with the marks of the first rung that does no harm; None if no rung does."""
         with suppress(Exception):  # the first rung meets whatever fails here again, and says so
             self.remarks |= {"matched": sorted(self._as_asked.matched), "lines": self._as_asked.lines}
-        key = replace(self.recipe, how=replace(self.recipe.how, select=Selection()), kernels=None, strict=False).key
-        verdicts = Verdicts(key, self.text, self.metadata)
-        if (verdict := verdicts.find()) is not None and (built := self._repeat(verdict)) is not None:
-            return built
+        how = self.recipe.how
+        verdicts = self._verdicts(how)
+        # What the overhead budget leaves out seldom changes what fits, and `_repeat` finds out if it does.
+        whole = verdicts if how.lives else self._verdicts(replace(how, plain_copy=False, omit=()))
+        for one in (verdicts, whole):
+            if (verdict := one.find()) is not None:
+                built = self._repeat(verdict, same=one is verdicts)
+                if built is not None:
+                    return built
+                break
         self.problem = ""
         self._tried.clear()
         hopeless: set[int] = set()
@@ -126,6 +134,10 @@ class MarkLadder:
             self.problem = self.problem or attempt.harm.words
         return None
 
+    def _verdicts(self, how: Weaving) -> Verdicts:
+        key = replace(self.recipe, how=replace(how, select=Selection()), kernels=None, strict=False).key
+        return Verdicts(key, self.text, self.metadata)
+
     def _hopeless_rungs(self) -> set[int]:
         """The rungs that leave out classes, if the one that leaves out most does harm. A kernel that is far from
         fitting with all marks is seldom saved by one class less, and each rung is lowered and assembled anew."""
@@ -138,12 +150,13 @@ class MarkLadder:
                 continue
             self._tried.discard(marked.ptx)  # a rung before it may have the same marks
             self._attempts[marked.ptx] = attempt = self._search(last, marked)
-            more = attempt.resources.spills - self._plain().spills
+            more = attempt.resources.spills - (1 + self.recipe.how.plain_copy) * self._plain().spills
             return set(finer) if attempt.harm is not None and more > LIFE_SPILLS else set()
         return set()
 
-    def _repeat(self, verdict: Verdict) -> KernelBuild | None:
-        """Compile the kernel as it was the last time; None if that is not possible or does harm this time."""
+    def _repeat(self, verdict: Verdict, *, same: bool) -> KernelBuild | None:
+        """Compile the kernel as it was the last time; None if that is not possible or does harm this time. Without
+        `same` it was woven in another way then."""
         if verdict.rung >= len(self._rungs):
             return None
         self._known, self._looked_up = verdict.plain, verdict.plain is not None
@@ -155,6 +168,8 @@ class MarkLadder:
                 return None
             candidate = Candidate(named_weaving(self.recipe.how, verdict.weaving), verdict.registers)
             attempt = self._search(rung, marked, candidate)
+            if attempt.harm is not None and rung.lives_only and not same:
+                attempt = self._search(rung, marked)
         except Exception:  # whatever it fails on, the search that follows meets it again and says so
             return None
         return self._take(rung, marked, attempt) if attempt.harm is None or rung.lives_only else None
@@ -172,6 +187,8 @@ class MarkLadder:
     def _marked(self, rung: Rung) -> _MarkedKernel | None:
         """Mark the kernel; None if the rung has nothing to mark in it, or the same as the rung before."""
         if rung.fixed:
+            if self.recipe.how.lives:  # the overhead budget asks for it, and says why
+                return self._plain_text
             if not self.problem and self.recipe.auto.classes:
                 self.problem = "no rule finds anything to mark in it"
             return self._coarsely_marked(rung) if self.problem else None
@@ -217,6 +234,7 @@ class MarkLadder:
             wanted=least,
             required=least,
             free_spills=LIFE_SPILLS if rung.lives_only else 0,
+            bodies=1 + how.plain_copy,
         )
 
         parallel, latest = idle_cores(), [Resources()]

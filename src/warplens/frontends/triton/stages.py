@@ -97,7 +97,8 @@ class Compilation:
         metadata[REMARKS] = remarks
         if recipe.auto and recipe.how.plain_copy and not self._plain_ptx:
             self._plain_ptx = self.lower(text, module.context, dict(metadata))[1]
-        if recipe.auto:
+        # A kernel without automatic marks but with its own goes the way of hand-marked ones.
+        if recipe.auto and not (recipe.how.lives and PREFIX in text):
             ladder = MarkLadder(self, recipe, text, module.context, metadata, remarks)
             built = ladder.climb_down()
             if built is None and ladder.problem:

@@ -31,7 +31,8 @@ class Guard:
     `measure_plain` is called only where the answer depends on it: not for a kernel without spills of which an SM holds
     as many blocks as registers could ever allow (`most_blocks`, None if that is not known). `wanted` is the fraction
     of its blocks per SM that the kernel should keep, `required` the fraction below which the loss is refused.
-    `free_spills` is how many more bytes may be spilled without harm.
+    `free_spills` is how many more bytes may be spilled without harm. `bodies` is how often the woven kernel has the
+    kernel's code: ptxas adds up what each of them spills, and a block runs one.
     """
 
     measure_plain: Callable[[], Resources]
@@ -39,6 +40,7 @@ class Guard:
     wanted: float = 1.0
     required: float = 1.0
     free_spills: int = 0
+    bodies: int = 1
 
     @functools.cached_property
     def plain(self) -> Resources:
@@ -54,7 +56,7 @@ class Guard:
         if clean and self.most_blocks is not None and woven.blocks >= self.most_blocks * self.wanted:
             return None
         rank = 1, woven.spills, woven.registers
-        if (more := woven.spills - self.plain.spills) > self.free_spills:
+        if (more := woven.spills - self.bodies * self.plain.spills) > self.free_spills:
             return Harm(f"with marks it spills {more:,} more bytes of registers", rank=rank)
         if woven.serialized and not self.plain.serialized:
             return Harm("with marks its wgmma instructions no longer overlap", rank=rank)
