@@ -43,7 +43,7 @@ FIRST = (
 )
 """At once, to fill the compilers' cache."""
 TIMED = tuple(Run(MATMUL, profiled, ("1", "3", *SIZES * 8), 40) for profiled in (False, True, False, True))
-"""One after the other, while there is time; each times every size eight times, because one time in a few is host-bound."""
+"""One after the other, while there is time. Each times every size eight times: one time in a few is host-bound."""
 _LEAST_S = 15.0
 """A timed run that has less than this is not begun."""
 
