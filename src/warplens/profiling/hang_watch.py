@@ -25,7 +25,7 @@ from warplens.profiling.hang_snapshot import hanging_launches, trace_of
 from warplens.profiling.signal_pipe import SignalPipe, die_by
 from warplens.record.capture import Launch
 from warplens.session import Session
-from warplens.text import printable
+from warplens.text import say
 from warplens.threads import BackgroundThread
 from warplens.trace.model import Trace
 
@@ -204,17 +204,14 @@ class HangWatch:
             self.found = (*self.found, *found)
             for hang in found:
                 _say("\n".join(hang_lines(hang)))
-            self._remark()
+            if self._seconds is None:
+                _say("the last one or two records of a warp may be missing; --watch stores each of them at once")
             self._write(trace, launches)
         except Exception as problem:  # nobody would hear of it in this thread
             self._told.update(one for one, _ in hung)
             names = ", ".join(sorted({one.kernel.name for one, _ in hung}))
             _say(f"{names} did not end, and its records cannot be read: {problem!s}")
         return True
-
-    def _remark(self) -> None:
-        if self._seconds is None:
-            _say("the last one or two records of a warp may be missing; --watch stores each of them at once")
 
     def _write(self, trace: Trace, launches: list[Launch]) -> None:
         if self._path is None:
@@ -241,6 +238,5 @@ class HangWatch:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError, ValueError):
-        for line in text.splitlines():
-            print(printable(f"warplens: {line}"), file=sys.stderr, flush=True)
+    for line in text.splitlines():
+        say(line)
