@@ -168,9 +168,7 @@ class Experiment:
         if self.trace is None:
             self._end_recording(None)
         elif self._session is not None:
-            self._session.pause()
-            self._keep(self._session)
-            self._session = None
+            self._end_delays(self._session)
         if self._todo:
             self._session = self._next(self._todo.pop(0))
             self._session.resume()
@@ -187,9 +185,7 @@ class Experiment:
         if self._records:
             self._end_recording(error)
         elif self._session is not None:
-            self._session.pause()
-            self._keep(self._session)
-            self._session = None
+            self._end_delays(self._session)
         for region in self._todo:
             for target in self._targets:
                 if target.executions(region):
@@ -264,13 +260,15 @@ class Experiment:
             path_share=self._shares.get((target.kernel, region)),
         )
 
-    def _keep(self, session: DelaySession) -> None:
-        """Fit what a stage measured."""
+    def _end_delays(self, session: DelaySession) -> None:
+        """End a stage and fit what it measured."""
+        session.pause()
         times = session.times()
         for target in self._targets:
             arm = session.arms.get(target.key)
             if arm is not None:
                 self._found.append(self._fitted(target, self._delayed, arm, session, times))
+        self._session = None
 
     def _fitted(
         self, target: _Target, region: str, arm: DelayArm, session: DelaySession, times: dict[int, LaunchTime]

@@ -148,16 +148,12 @@ class Recorder:
             problem = str(error)
         files: tuple[Path, ...] = ()
         if path is not None:
+            from warplens.export.merged import write_merged
+
             files = merged_path(path), torch_path(path)
-            _write(aligned or Aligned(Trace(empty_table()), seen, ()), files[0])
+            write_merged(aligned or Aligned(Trace(empty_table()), seen, ()), files[0])
         recorded = list(aligned.kernels.values()) if aligned is not None else []
         return TorchResult(seen, summarise(seen, recorded), aligned, problem, files)
-
-
-def _write(aligned: Aligned, path: Path) -> None:
-    from warplens.export.merged import write_merged
-
-    write_merged(aligned, path)
 
 
 def require_torch() -> None:
