@@ -231,14 +231,14 @@ class Experiment:
         self._todo = self._chosen(sorted(found, key=lambda name: -found[name]))
 
     def _chosen(self, found: list[str]) -> list[str]:
-        """The regions to delay, by name or by regular expression; all of them without a wish."""
+        """The regions to delay, by name or by regular expression; all of them if none is named."""
         if self.options.regions is None:
             return found[:MOST_REGIONS]
         out: list[str] = []
-        for wish in self.options.regions:
-            matching = [wish] if wish in found else [name for name in found if _matches(wish, name)]
+        for wanted in self.options.regions:
+            matching = [wanted] if wanted in found else [name for name in found if _matches(wanted, name)]
             if not matching:
-                raise UsageError(f"no recorded region is called {wish!r}{did_you_mean(wish, found)}")
+                raise UsageError(f"no recorded region is called {wanted!r}{did_you_mean(wanted, found)}")
             out += [name for name in matching if name not in out]
         return out
 
@@ -294,8 +294,8 @@ class Experiment:
         return replace(judge(blank, fit, rate), probe_cost=cost)
 
 
-def _matches(wish: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     try:
-        return re.fullmatch(wish, name) is not None
+        return re.fullmatch(pattern, name) is not None
     except re.error as error:
-        raise UsageError(f"regions={wish!r} is not a regular expression: {error}") from None
+        raise UsageError(f"regions={pattern!r} is not a regular expression: {error}") from None

@@ -23,8 +23,8 @@ from warplens.profiling.background_decoder import BackgroundDecoder
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
+from warplens.profiling.job_messages import JobMessages
 from warplens.profiling.job_ranks import JobRank, checked_rank
-from warplens.profiling.job_voice import JobVoice
 from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
@@ -156,7 +156,7 @@ class Profile(Session):
     def _prepare_rank(self) -> None:
         """Note what a rank of a job notes besides its launches."""
         self.collectives = CollectiveLog()
-        self.run.is_news = JobVoice(self.path).is_first
+        self.run.is_news = JobMessages(self.path).is_first
         self._rank_watch = RankWatch(self, self.rank, None if self.path is None else self._save_part)
 
     def join_job(self, job: JobRank) -> None:

@@ -98,7 +98,7 @@ class Recorder:
         self._make_way()
 
     def _make_way(self) -> None:
-        """A second session would end ours unasked and without a word; the program's own comes first."""
+        """End our session when the program starts one: torch would end ours without saying so."""
         from torch.autograd.profiler import profile
 
         def prepare(original: Callable[[Any], Any], session: Any) -> Any:

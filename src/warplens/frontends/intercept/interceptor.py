@@ -369,7 +369,7 @@ class Interceptor:
         return known
 
     def _tell(self, name: str, twin: Twin) -> None:
-        """What the rules left out, and where there is code."""
+        """Note what the rules left out, and which of the wanted lines have code."""
         marked, symbol = twin.marked, twin.symbol
         if twin.note:
             self.session.note(name, twin.note)
