@@ -67,10 +67,8 @@ def verify_cubin(
     if not lines.clocks and not lines.point_clocks:
         raise SassError("no marks were found in its PTX" + ("" if ptx else ", which the cubin holds without comments"))
     found = verify_function(function, lines, names or {}, name=name or kernel, source=source)
-    return _without_empty_flags(found) if automatic else found
-
-
-def _without_empty_flags(found: KernelVerification) -> KernelVerification:
+    if not automatic:
+        return found
     regions = (replace(one, flag="" if one.flag == EMPTY else one.flag) for one in found.regions)
     return replace(found, regions=tuple(regions))
 
