@@ -16,7 +16,7 @@ from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.edges import has_barrier_records
 from warplens.trace.model import Trace
 from warplens.trace.pass_progress import passed
-from warplens.trace.schema import KINDS, LaunchInfo
+from warplens.trace.schema import LaunchInfo, kind_indices
 
 Array = npt.NDArray[Any]
 
@@ -129,9 +129,7 @@ class TrackTable:
         return values if self._order is None else values[self._order]
 
     def _kinds(self) -> npt.NDArray[np.int8]:
-        codes, names = self._trace.codes("kind")
-        if tuple(names) != KINDS[: len(names)]:
-            codes = np.array([KINDS.index(name) for name in names], np.int8)[codes]
+        codes = kind_indices(*self._trace.codes("kind"))
         if has_barrier_records(self._trace):
             codes = np.where(self._trace.numpy("released_by") != NO_RECORD, np.int8(BARRIER), codes)
         return _contiguous(self._in_order(codes), np.int8)
