@@ -253,7 +253,7 @@ class Interceptor:
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""
-        self.session.saw(name)
+        self.session.run.saw(name)
         if self.session.options.wants_kernel(name):
             self._unmarked(name, reason)
 
