@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import suppress
 
 _UNSAFE = re.compile(
     "["
@@ -38,6 +40,12 @@ def one_line(name: str) -> str:
 def spreadsheet_text(text: str) -> str:
     """The text with an apostrophe before what a spreadsheet would run as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def say(text: object) -> None:
+    """Print a message on stderr; a program that closed its stderr goes on without it."""
+    with suppress(OSError, ValueError):
+        print(printable(f"warplens: {text}"), file=sys.stderr, flush=True)
 
 
 def _escaped(letter: str) -> str:

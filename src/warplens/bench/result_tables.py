@@ -33,7 +33,11 @@ def columns(sweep: Sweep, rows: Sequence[ResultRow]) -> list[Column]:
         (any(row.of_roof for row in rows), "of roof", lambda row: _percent(row.of_roof)),
         (any(row.bound for row in rows), "bound", lambda row: row.bound or "-"),
         (any(row.peak_bytes is not None for row in rows), "peak MiB", lambda row: _number(row.peak_bytes, 2.0**-20)),
-        (any(row.error is not None for row in rows), "error", lambda row: _error(row)),
+        (
+            any(row.error is not None for row in rows),
+            "error",
+            lambda row: "-" if row.error is None else f"{row.error:.1e}",
+        ),
         (any(remarks(row) for row in rows), "remarks", remarks),
     ]
     return [(name, render) for wanted, name, render in shown if wanted]
@@ -132,7 +136,3 @@ def _number(value: float | None, scale: float = 1.0) -> str:
 
 def _percent(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else percent(value, digits)
-
-
-def _error(row: ResultRow) -> str:
-    return "-" if row.error is None else f"{row.error:.1e}"

@@ -86,7 +86,7 @@ def command(
             "before": before,
             "after": after,
             "devices": [_devices(old), _devices(new)],
-            "thresholds": [_crossing(one) for one in crossings],
+            "thresholds": [asdict(one) | {"threshold": one.threshold.text} for one in crossings],
             "crossed": bool(crossed),
             "quantile_error": ERROR if runner else 0.0,
         }
@@ -104,10 +104,6 @@ def command(
 
 def _devices(trace: Trace) -> list[str]:
     return sorted({str(device.get("name", "")) for device in trace.meta.devices.values()})
-
-
-def _crossing(one: Crossing) -> dict[str, object]:
-    return asdict(one) | {"threshold": one.threshold.text}
 
 
 def _print(result: Difference, crossings: tuple[Crossing, ...]) -> None:

@@ -94,13 +94,10 @@ def _options(given: dict[str, Any]) -> Any:
     profile: dict[str, Any] = {name: given[name] for name in ("auto", "most_marks", "least_occupancy")}
     if given["lines"]:
         profile["lines"] = given["lines"]
-    return experiment_options(given["kernels"], names, _delays(given["delays"]), given["rounds"], profile)
-
-
-def _delays(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    return [count(part.strip(), "--delays", "cycles, such as 64,128,256") for part in text.split(",")]
+    delays = given["delays"]
+    if delays is not None:
+        delays = [count(part.strip(), "--delays", "cycles, such as 64,128,256") for part in delays.split(",")]
+    return experiment_options(given["kernels"], names, delays, given["rounds"], profile)
 
 
 def _run(target: TargetProgram, experiment: Experiment, repeat: int) -> tuple[Outcome, int]:

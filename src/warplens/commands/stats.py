@@ -115,7 +115,12 @@ def command(
         chosen = RowSelection.of(region=regions or None, kernel=kernels or None, rank=chosen_ranks(trace, ranks))
         with working(f"reading {trace}"):
             result = dataset_statistics(datasets[0], runner, by, merge_variants=merge_variants, selection=chosen)
-        _print_table(result.sorted(metric) if metric else result, datasets[0].outline(), kernels, as_json)
+            result = result.sorted(metric) if metric else result
+        outline = datasets[0].outline()  # it has the document, and no rows
+        if not as_json:
+            _print_notes([result.sample, time_line(outline), SKETCHED])
+            _print_statistics(result)
+        _print_rest(result.to_json(), outline, outline, kernels, as_json)
         return
     loaded = read_ranks(trace, ranks)
     whole = loaded.select(kernel=list(kernels)) if kernels else loaded
@@ -141,14 +146,6 @@ def command(
             sections.show_analysis(name)
         document = sections.document
     _print_rest(document, loaded, part, kernels, as_json)
-
-
-def _print_table(result: Statistics, trace: Trace, kernels: Collection[str], as_json: bool) -> None:
-    """Print statistics that came from partial results; `trace` has the document and no rows."""
-    if not as_json:
-        _print_notes([result.sample, time_line(trace), SKETCHED])
-        _print_statistics(result)
-    _print_rest(result.to_json(), trace, trace, kernels, as_json)
 
 
 def _print_notes(lines: list[str]) -> None:

@@ -77,7 +77,7 @@ def command(
       warplens verify --moved train.py --steps 1
       warplens verify gemm.wlcap --binary ./gemm
     """
-    found, costs = _verified(target, arguments, auto, binary, as_json)
+    found, costs = _verified(target, arguments, auto, binary)
     if kernels:
         found = [one for one in found if one.kernel in kernels]
         costs = [one for one in costs if one.kernel in kernels]
@@ -99,13 +99,13 @@ def command(
 
 
 def _verified(
-    target: str, arguments: tuple[str, ...], auto: bool, binary: str | None, as_json: bool
+    target: str, arguments: tuple[str, ...], auto: bool, binary: str | None
 ) -> tuple[list[KernelVerification], list[VariantCost]]:
     path = Path(target)
     if path.suffix == ".py":
         if binary:
             raise UsageError("--binary goes with a trace or capture, not with a script")
-        return _of_script(target, arguments, auto, as_json), []
+        return _of_script(target, arguments, auto), []
     if arguments:
         raise UsageError(f"{arguments[0]}: only a script takes arguments")
     if auto:
@@ -154,7 +154,7 @@ def _told_apart(codes: list[MachineCode]) -> list[str]:
     return found
 
 
-def _of_script(script: str, arguments: tuple[str, ...], auto: bool, as_json: bool) -> list[KernelVerification]:
+def _of_script(script: str, arguments: tuple[str, ...], auto: bool) -> list[KernelVerification]:
     """Run a script with one recorded launch of each variant, and verify what ran."""
     if not Path(script).is_file():
         raise UsageError(f"{script}: there is no such script")

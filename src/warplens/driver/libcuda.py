@@ -177,7 +177,7 @@ class Driver:
         return self._new("cuMemAlloc", c_size_t(size))
 
     def free(self, address: int) -> None:
-        """Give memory back. It fails where a kernel has failed before, which others tell."""
+        """Give memory back. After a failed kernel this fails too, which other calls report."""
         self._status("cuMemFree", c_uint64(address))
 
     def clear(self, address: int, size: int, stream: int) -> None:

@@ -92,7 +92,8 @@ def find_cupti() -> str | None:
     given = os.environ.get("WARPLENS_CUPTI")
     if given is not None:
         return given if os.path.isfile(given) else None
-    return next(_loaded(), None) or next((str(path) for folder in _folders() for path in _copies(folder)), None)
+    copies = (path for folder in _folders() for path in sorted(folder.glob(f"{_NAME}*")) if path.is_file())
+    return next(_loaded(), None) or next(map(str, copies), None)
 
 
 def _loaded() -> Iterator[str]:
@@ -104,10 +105,6 @@ def _loaded() -> Iterator[str]:
         path = line.partition("/")[2]
         if path and os.path.basename(path).startswith(_NAME):
             yield f"/{path}"
-
-
-def _copies(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob(f"{_NAME}*") if path.is_file())
 
 
 def _folders() -> Iterator[Path]:

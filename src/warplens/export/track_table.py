@@ -16,7 +16,7 @@ from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.edges import has_barrier_records
 from warplens.trace.model import Trace
 from warplens.trace.pass_progress import passed
-from warplens.trace.schema import KINDS, LaunchInfo
+from warplens.trace.schema import LaunchInfo, kind_indices
 
 Array = npt.NDArray[Any]
 
@@ -24,7 +24,7 @@ CHUNK_ROWS = 1 << 14
 """Rows that are written together: their text stays in a processor's cache until the system has copied it."""
 SPAN, INSTANT, VALUE = range(3)
 """Codes of `TrackRows.kind`: indices of schema.KINDS, whatever the order in the file's dictionary."""
-_ROW_TYPES = (np.int8, np.int32, np.int32, np.int16, np.int64, np.int64)
+_ROW_TYPES: tuple[Any, ...] = (np.int8, np.int32, np.int32, np.int16, np.int64, np.int64)
 """The types of the columns of `TrackRows`, which C code reads."""
 BARRIER = 3
 """The code of barrier records, whose numbers are no counter; arrows show them (barrier_arrows.py)."""
@@ -98,11 +98,11 @@ class TrackTable:
     def rows(self) -> TrackRows:
         return TrackRows(
             kind=self._kinds(),
-            region=_contiguous(self._in_order(self._trace.codes("region")[0]), np.int32),
+            region=np.ascontiguousarray(self._in_order(self._trace.codes("region")[0]), np.int32),
             parent=self._parents(),
-            depth=_contiguous(self.column("depth"), np.int16),
-            start=_contiguous(self.column("start_ns"), np.int64),
-            duration=_contiguous(self.column("dur_ns"), np.int64),
+            depth=np.ascontiguousarray(self.column("depth"), np.int16),
+            start=np.ascontiguousarray(self.column("start_ns"), np.int64),
+            duration=np.ascontiguousarray(self.column("dur_ns"), np.int64),
         )
 
     def parts(self) -> Iterator[TrackPart]:
@@ -118,7 +118,7 @@ class TrackTable:
             if first:  # a parent that is in no part is none of this one
                 parent = np.where(parent >= first, parent - first, np.where(parent < 0, parent, np.int32(-2)))
             arrays = zip((kind, region, parent, *others), _ROW_TYPES, strict=True)
-            rows = TrackRows(*(_contiguous(values, dtype) for values, dtype in arrays))
+            rows = TrackRows(*(np.ascontiguousarray(values, dtype) for values, dtype in arrays))
             yield TrackPart(begin, end, first, self.row_start[begin : end + 1] - first, rows, cycles)
 
     def column(self, name: str) -> Array:
@@ -129,12 +129,10 @@ class TrackTable:
         return values if self._order is None else values[self._order]
 
     def _kinds(self) -> npt.NDArray[np.int8]:
-        codes, names = self._trace.codes("kind")
-        if tuple(names) != KINDS[: len(names)]:
-            codes = np.array([KINDS.index(name) for name in names], np.int8)[codes]
+        codes = kind_indices(*self._trace.codes("kind"))
         if has_barrier_records(self._trace):
             codes = np.where(self._trace.numpy("released_by") != NO_RECORD, np.int8(BARRIER), codes)
-        return _contiguous(self._in_order(codes), np.int8)
+        return np.ascontiguousarray(self._in_order(codes), np.int8)
 
     def _parents(self) -> npt.NDArray[np.int32]:
         parent = self._trace.numpy("parent")
@@ -143,7 +141,7 @@ class TrackTable:
             moved[self._order] = np.arange(len(parent))
             moved[-1] = -1
             parent = moved[parent[self._order]]
-        return _contiguous(parent, np.int32)
+        return np.ascontiguousarray(parent, np.int32)
 
     def track_of(self, rows: Array) -> Array:
         if self._order is not None:
@@ -295,7 +293,3 @@ def _chunks(row_start: Array) -> Iterator[tuple[int, int]]:
         end = min(max(reach, begin + 1), count)
         yield begin, end
         begin = end
-
-
-def _contiguous(values: Array, dtype: Any) -> Array:
-    return np.ascontiguousarray(values, dtype)

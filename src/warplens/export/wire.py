@@ -68,11 +68,11 @@ class MessagePacker:
 
     def constant(self, values: bytes, where: Mask | None = None) -> None:
         """Append the same bytes to every row of `where`."""
-        self._add(np.broadcast_to(np.frombuffer(values, np.uint8), (self._rows, len(values))), where)
+        self.raw(np.broadcast_to(np.frombuffer(values, np.uint8), (self._rows, len(values))), where)
 
     def byte(self, values: npt.NDArray[np.int64]) -> None:
         """Append one byte to every row."""
-        self._add(values.astype(np.uint8)[:, None], None)
+        self.raw(values.astype(np.uint8)[:, None])
 
     def varint(self, values: npt.NDArray[np.uint64], where: Mask | None = None) -> None:
         """Append one varint to every row of `where`."""
@@ -89,7 +89,9 @@ class MessagePacker:
 
     def raw(self, values: Matrix, where: Mask | None = None) -> None:
         """Append a fixed number of bytes to every row of `where`."""
-        self._add(values, where)
+        used = np.ones(values.shape, bool) if where is None else np.broadcast_to(where[:, None], values.shape)
+        self._parts.append(values)
+        self._masks.append(used)
 
     def event_head(
         self, sequence: npt.NDArray[np.uint64], delta: npt.NDArray[np.uint64], event_bytes: npt.NDArray[np.int64]
@@ -107,8 +109,3 @@ class MessagePacker:
     def tobytes(self) -> bytes:
         """All messages, concatenated."""
         return np.concatenate(self._parts, axis=1)[np.concatenate(self._masks, axis=1)].tobytes()
-
-    def _add(self, values: Matrix, where: Mask | None) -> None:
-        used = np.ones(values.shape, bool) if where is None else np.broadcast_to(where[:, None], values.shape)
-        self._parts.append(values)
-        self._masks.append(used)

@@ -47,7 +47,7 @@ def install(launches: Interceptor) -> list[Callable[[], None]]:
         nonlocal done_kernel, done_shape, done
         shape = shape_of(config)
         if kernel is done_kernel and shape == done_shape:
-            # The way of most launches: nothing but a look and a count.
+            # Most launches take this path: one comparison and one count.
             done.launches += 1
             launch(stream, config, kernel, *arguments)
             return

@@ -96,7 +96,7 @@ def _classes() -> tuple[Any, Any]:
         ) -> None:
             # The names of these parameters are CuPy's, which gives some by keyword.
             if grid == self.done_grid and block == self.done_block and shared_mem == self.done_shared:
-                # The way of most launches: nothing but a look and a count.
+                # Most launches take this path: one comparison and one count.
                 self.done.launches += 1
                 self.plain(grid, block, args, shared_mem, stream, enable_cooperative_groups)
                 return

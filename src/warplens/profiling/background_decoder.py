@@ -53,7 +53,7 @@ class BackgroundDecoder:
             if launches:
                 self._take(launches)
             return bool(launches)
-        except Exception:  # in this thread nobody would hear of it
+        except Exception:  # an error in this thread would go unseen
             self._stopped, self._store, self.ranked = True, PartStore(), {}
             return False
         finally:
@@ -97,7 +97,7 @@ class BackgroundDecoder:
         size = 0
         for pending in self._run.announced(self._next):
             launch = getattr(pending, "launch", None)
-            # Launches that come home at the end, and those that failed, are left to the end.
+            # Launches that are copied at the end, and those that failed, are left to the end.
             if launch is None and hasattr(pending, "launch") and getattr(pending, "problem", None) is None:
                 break
             if isinstance(launch, Launch):

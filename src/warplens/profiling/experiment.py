@@ -168,9 +168,7 @@ class Experiment:
         if self.trace is None:
             self._end_recording(None)
         elif self._session is not None:
-            self._session.pause()
-            self._keep(self._session)
-            self._session = None
+            self._end_delays(self._session)
         if self._todo:
             self._session = self._next(self._todo.pop(0))
             self._session.resume()
@@ -187,9 +185,7 @@ class Experiment:
         if self._records:
             self._end_recording(error)
         elif self._session is not None:
-            self._session.pause()
-            self._keep(self._session)
-            self._session = None
+            self._end_delays(self._session)
         for region in self._todo:
             for target in self._targets:
                 if target.executions(region):
@@ -235,14 +231,14 @@ class Experiment:
         self._todo = self._chosen(sorted(found, key=lambda name: -found[name]))
 
     def _chosen(self, found: list[str]) -> list[str]:
-        """The regions to delay, by name or by regular expression; all of them without a wish."""
+        """The regions to delay, by name or by regular expression; all of them if none is named."""
         if self.options.regions is None:
             return found[:MOST_REGIONS]
         out: list[str] = []
-        for wish in self.options.regions:
-            matching = [wish] if wish in found else [name for name in found if _matches(wish, name)]
+        for wanted in self.options.regions:
+            matching = [wanted] if wanted in found else [name for name in found if _matches(wanted, name)]
             if not matching:
-                raise UsageError(f"no recorded region is called {wish!r}{did_you_mean(wish, found)}")
+                raise UsageError(f"no recorded region is called {wanted!r}{did_you_mean(wanted, found)}")
             out += [name for name in matching if name not in out]
         return out
 
@@ -264,13 +260,15 @@ class Experiment:
             path_share=self._shares.get((target.kernel, region)),
         )
 
-    def _keep(self, session: DelaySession) -> None:
-        """Fit what a stage measured."""
+    def _end_delays(self, session: DelaySession) -> None:
+        """End a stage and fit what it measured."""
+        session.pause()
         times = session.times()
         for target in self._targets:
             arm = session.arms.get(target.key)
             if arm is not None:
                 self._found.append(self._fitted(target, self._delayed, arm, session, times))
+        self._session = None
 
     def _fitted(
         self, target: _Target, region: str, arm: DelayArm, session: DelaySession, times: dict[int, LaunchTime]
@@ -296,8 +294,8 @@ class Experiment:
         return replace(judge(blank, fit, rate), probe_cost=cost)
 
 
-def _matches(wish: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     try:
-        return re.fullmatch(wish, name) is not None
+        return re.fullmatch(pattern, name) is not None
     except re.error as error:
-        raise UsageError(f"regions={wish!r} is not a regular expression: {error}") from None
+        raise UsageError(f"regions={pattern!r} is not a regular expression: {error}") from None

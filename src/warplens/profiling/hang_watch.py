@@ -1,6 +1,6 @@
 """A thread that notices kernels which do not end, says where their warps are, and writes the trace meanwhile.
 
-The main thread is of no use then: it is blocked in a C call, such as a synchronisation, and Python's signal handlers
+The main thread cannot do that: it is blocked in a C call, such as a synchronisation, and Python's signal handlers
 wait for it. Such calls let other threads run.
 """
 
@@ -25,13 +25,13 @@ from warplens.profiling.hang_snapshot import hanging_launches, trace_of
 from warplens.profiling.signal_pipe import SignalPipe, die_by
 from warplens.record.capture import Launch
 from warplens.session import Session
-from warplens.text import printable
+from warplens.text import say
 from warplens.threads import BackgroundThread
 from warplens.trace.model import Trace
 
 LONGEST_POLL_S = 1.0
 SIGNAL_GRACE_S = 0.4
-"""After a signal, a kernel that ends within this time is not worth a word."""
+"""After a signal, a kernel that ends within this time is not reported."""
 END_AFTER_S = 5.0
 """A program whose kernel still runs so long after a signal is ended."""
 KILLED = 1
@@ -204,17 +204,14 @@ class HangWatch:
             self.found = (*self.found, *found)
             for hang in found:
                 _say("\n".join(hang_lines(hang)))
-            self._remark()
+            if self._seconds is None:
+                _say("the last one or two records of a warp may be missing; --watch stores each of them at once")
             self._write(trace, launches)
-        except Exception as problem:  # nobody would hear of it in this thread
+        except Exception as problem:  # an error in this thread would go unseen
             self._told.update(one for one, _ in hung)
             names = ", ".join(sorted({one.kernel.name for one, _ in hung}))
             _say(f"{names} did not end, and its records cannot be read: {problem!s}")
         return True
-
-    def _remark(self) -> None:
-        if self._seconds is None:
-            _say("the last one or two records of a warp may be missing; --watch stores each of them at once")
 
     def _write(self, trace: Trace, launches: list[Launch]) -> None:
         if self._path is None:
@@ -241,6 +238,5 @@ class HangWatch:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError, ValueError):
-        for line in text.splitlines():
-            print(printable(f"warplens: {line}"), file=sys.stderr, flush=True)
+    for line in text.splitlines():
+        say(line)

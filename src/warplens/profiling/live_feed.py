@@ -34,7 +34,7 @@ from warplens.wording import plural
 PERIOD_S = 0.4
 """The time from one look to the next."""
 REST_SHARE = 2.0
-"""A look that takes long is followed by a rest of so many times its duration, for the sake of the program."""
+"""After a look that takes long, the thread rests so many times as long, so that the program is not slowed down."""
 OLDEST_S, LEAST_REST_S = 0.8, 0.1
 """How old a state may be when the next one is made: the rest is shortened for that, but not below the second number."""
 RECENT_BYTES = 1 << 20
@@ -105,7 +105,7 @@ class LiveFeed:
             start = time.monotonic()
             try:
                 self.look()
-            except Exception as problem:  # nobody would hear of it in this thread
+            except Exception as problem:  # an error in this thread would go unseen
                 note = f"the records could not be read: {str(problem) or type(problem).__name__}"
                 self._publish(replace(self.state, number=self.state.number + 1, notes=(note,)))
             took = time.monotonic() - start

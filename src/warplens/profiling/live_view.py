@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from warplens.errors import WarplensError
@@ -13,7 +13,7 @@ from warplens.profiling.job_ranks import JobRank
 from warplens.profiling.live_feed import LiveFeed
 from warplens.session import Session
 from warplens.session.host_clock import host_key
-from warplens.text import printable
+from warplens.text import say
 from warplens.view.live_address import LiveAddress, announced
 from warplens.view.live_page import ProgramSite
 from warplens.view.live_server import LiveServer
@@ -47,9 +47,9 @@ class LiveView:
             try:
                 self._announced.enter_context(announced(self._trace, self._address))
             except (WarplensError, OSError) as problem:
-                _say(f"`warplens view --live` will not find this program: {problem}")
+                say(f"`warplens view --live` will not find this program: {problem}")
         of_rank = f" of rank {self._address.rank}" if self._address.rank else ""
-        _say(f"live view{of_rank}: {self.url}")
+        say(f"live view{of_rank}: {self.url}")
 
     def withdraw(self) -> None:
         """Let nobody find the program from now on."""
@@ -59,8 +59,3 @@ class LiveView:
         """Tell the pages that the program has ended, and end the server."""
         self.withdraw()
         self._ends.close()
-
-
-def _say(text: str) -> None:
-    with suppress(OSError, ValueError):
-        print(printable(f"warplens: {text}"), file=sys.stderr, flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,8 +23,8 @@ from warplens.profiling.background_decoder import BackgroundDecoder
 from warplens.profiling.decorator import F, inside
 from warplens.profiling.explain import explain_losses, explain_no_kernel
 from warplens.profiling.hang_watch import HangWatch
+from warplens.profiling.job_messages import JobMessages
 from warplens.profiling.job_ranks import JobRank, checked_rank
-from warplens.profiling.job_voice import JobVoice
 from warplens.profiling.rank_watch import RankWatch
 from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
@@ -35,7 +34,7 @@ from warplens.record.capture import Capture, Launch
 from warplens.session import Session
 from warplens.session.collective_log import CollectiveLog
 from warplens.session.stack import check_free, is_running
-from warplens.text import printable
+from warplens.text import say
 from warplens.trace.io import rank_part, save_rank
 from warplens.trace.model import Trace, empty_table
 
@@ -157,7 +156,7 @@ class Profile(Session):
     def _prepare_rank(self) -> None:
         """Note what a rank of a job notes besides its launches."""
         self.collectives = CollectiveLog()
-        self.run.is_news = JobVoice(self.path).is_first
+        self.run.is_news = JobMessages(self.path).is_first
         self._rank_watch = RankWatch(self, self.rank, None if self.path is None else self._save_part)
 
     def join_job(self, job: JobRank) -> None:
@@ -197,12 +196,9 @@ class Profile(Session):
                 if unmarked:
                     self.note(library, str(error))
 
-            self._stops.append(registry.watch(failed, unmarked=unmarked))
-
-        if self.enabled:
-            self._stops.append(watch_graphs(self))
-        if self.enabled and self.options.within is not None:
-            self._stops.append(watch_ranges())
+            self._stops += [registry.watch(failed, unmarked=unmarked), watch_graphs(self)]
+            if self.options.within is not None:
+                self._stops.append(watch_ranges())
         if self.collectives is not None:
             self._stops.append(watch_collectives(self))
 
@@ -245,7 +241,7 @@ class Profile(Session):
         except Exception as failure:
             if error is None:
                 raise
-            _say(failure)
+            say(failure)
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" {str(self.path)!r}"
@@ -267,7 +263,7 @@ class Profile(Session):
     def _finish_torch(self, recorder: Recorder) -> None:
         self._torch = recorder.result(self._trace or Trace(empty_table()), self.path)
         if self._torch.problem and self._trace:
-            _say(f"not aligned with the torch trace: {self._torch.problem}")
+            say(f"not aligned with the torch trace: {self._torch.problem}")
 
     def _finish(self) -> None:
         decoded = self._background.stop()
@@ -301,7 +297,7 @@ class Profile(Session):
             raise WarplensError("; ".join(problems))
         whose = f"rank {self.rank}: " if self.job.is_one_of_many else ""
         for text in [*problems, *explain_losses(launches, self._trace)]:
-            _say(f"{whose}{text}")
+            say(f"{whose}{text}")
         if self.user_mistake is not None:
             raise self.user_mistake
         self._refuse_empty_ranges(launches)
@@ -311,7 +307,7 @@ class Profile(Session):
             # A rank of a job may run other kernels than the others; an error would end the whole job.
             if self.whole_program or not self.job.is_one_of_many:
                 raise
-            _say(f"{whose}{silence}")
+            say(f"{whose}{silence}")
 
     def _save(self, trace: Trace, path: Path) -> None:
         """Write the trace; a rank of a job writes its own part of the job's folder."""
@@ -362,14 +358,6 @@ class Profile(Session):
             f"{names} ran but recorded nothing: no mark was reached by lane 0 of a recorded warp; "
             "check warps=, blocks= and sms=, and that the marked code runs"
         )
-
-
-def _say(text: object) -> None:
-    """Print one line on stderr; a program that closed its stderr goes on without it."""
-    try:
-        print(printable(f"warplens: {text}"), file=sys.stderr)
-    except (OSError, ValueError):
-        return
 
 
 def profile(

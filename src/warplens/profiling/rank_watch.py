@@ -57,7 +57,7 @@ class RankWatch:
         try:
             self._watch()
             self.sample()
-        except Exception as error:  # nobody would hear of it in this thread
+        except Exception as error:  # an error in this thread would go unseen
             self._session.note("ranks", f"clocks are no longer noted, and parts no longer written: {error!r}")
 
     def _watch(self) -> None:

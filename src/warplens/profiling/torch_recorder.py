@@ -98,7 +98,7 @@ class Recorder:
         self._make_way()
 
     def _make_way(self) -> None:
-        """A second session would end ours unasked and without a word; the program's own comes first."""
+        """End our session when the program starts one: torch would end ours without saying so."""
         from torch.autograd.profiler import profile
 
         def prepare(original: Callable[[Any], Any], session: Any) -> Any:
@@ -148,16 +148,12 @@ class Recorder:
             problem = str(error)
         files: tuple[Path, ...] = ()
         if path is not None:
+            from warplens.export.merged import write_merged
+
             files = merged_path(path), torch_path(path)
-            _write(aligned or Aligned(Trace(empty_table()), seen, ()), files[0])
+            write_merged(aligned or Aligned(Trace(empty_table()), seen, ()), files[0])
         recorded = list(aligned.kernels.values()) if aligned is not None else []
         return TorchResult(seen, summarise(seen, recorded), aligned, problem, files)
-
-
-def _write(aligned: Aligned, path: Path) -> None:
-    from warplens.export.merged import write_merged
-
-    write_merged(aligned, path)
 
 
 def require_torch() -> None:

@@ -177,11 +177,9 @@ class _Shape:
         return self._pairs[key]
 
     def _access(self, node: Instruction, block: int) -> _Access | None:
-        if node.opcode in _ASYNCHRONOUS:
-            everybody = np.ones(self._values.count, bool)
-            return _Access("", True, True, None, 0, everybody)
-        if node.opcode in _FENCES:
-            return _Access(_ORDER, True, True, None, 0, np.ones(self._values.count, bool))
+        if node.opcode in _ASYNCHRONOUS | _FENCES:
+            space = _ORDER if node.opcode in _FENCES else ""
+            return _Access(space, True, True, None, 0, np.ones(self._values.count, bool))
         if node.opcode not in _LOADS | _STORES | _ATOMICS or not node.operands:
             return None
         space = next((name for one in node.modifiers if (name := one.partition("::")[0]) in _SPACES), "")
@@ -232,21 +230,17 @@ def _exchange(one: _Access, other: _Access) -> Need:
         return Need.UNNEEDED  # arrays of their own
     if one.address.threads is None or other.address.threads is None:
         return Need.UNKNOWN
+    firm = one.address.firm and other.address.firm
     if one.address.terms != other.address.terms:
         # A tile that all warps walk through, and of which each writes its own part; or words side by side and others at
         # a distance that changes. What lies apart leaves room for an array of each thread or warp.
         shifted = one.is_alike != other.is_alike or (one.is_dense and other.is_dense)
-        return Need.NEEDED if shifted and _walks(one, other) else Need.UNKNOWN
+        return Need.NEEDED if shifted and not firm else Need.UNKNOWN
     theirs = other.words
     for word, (low, high) in one.words.items():
         if word in theirs and not low == high == theirs[word][0] == theirs[word][1]:
             return Need.NEEDED
-    return Need.UNNEEDED if one.address.firm and other.address.firm else Need.UNKNOWN
-
-
-def _walks(one: _Access, other: _Access) -> bool:
-    """Whether the address of one of two accesses changes while the kernel runs."""
-    return any(each.address is not None and not each.address.firm for each in (one, other))
+    return Need.UNNEEDED if firm else Need.UNKNOWN
 
 
 def _variables(address: ThreadValue) -> set[str]:

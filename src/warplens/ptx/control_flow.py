@@ -123,9 +123,4 @@ def _connect_endless_loops(blocks: list[BasicBlock]) -> None:
     for start in reversed(range(len(blocks))):
         if start not in reaches_end and start < len(blocks) - 1:
             blocks[start].successors.append(len(blocks) - 1)
-        work = [start]
-        while work:
-            number = work.pop()
-            if number not in reaches_end:
-                reaches_end.add(number)
-                work += entering[number]
+        reaches_end |= reached(entering, [start], avoiding=reaches_end)

@@ -137,9 +137,8 @@ class Divergence:
     @functools.cached_property
     def _next_barriers(self) -> list[int]:
         """For each block, its nearest postdominator that starts with a barrier; -1 if there is none."""
-        return self.flow.postdominators.nearest(
-            {at for at, one in enumerate(self._blocks) if _starts_with_barrier(one)}
-        )
+        barriers = {at for at, one in enumerate(self._blocks) if one.nodes and is_barrier(one.nodes[0])}
+        return self.flow.postdominators.nearest(barriers)
 
     def _writes_observed(self, instruction: Instruction, reads: set[str]) -> bool:
         """Whether the result may depend on concurrent writes of other threads."""
@@ -189,22 +188,13 @@ class Divergence:
         return number % 32 == 0 if modifiers & {"lt", "ge"} else bool(modifiers & {"gt", "le"}) and number % 32 == 31
 
 
-def _starts_with_barrier(block: BasicBlock) -> bool:
-    return bool(block.nodes) and is_barrier(block.nodes[0])
-
-
 def _thread_registers(blocks: list[BasicBlock]) -> set[str]:
     """Registers that hold threadIdx.x and never anything else."""
     instructions = [instruction for block in blocks for instruction in block.instructions]
-    reading = {id(one) for one in instructions if _reads_thread(one)}
+    moves = [one for one in instructions if one.opcode == "mov" and not one.predicate]
+    reading = {id(one) for one in moves if one.operands[1:] == ("%tid.x",)}
     holds = {name for one in instructions if id(one) in reading for name in written_by(one)}
     for one in instructions if holds else ():
         if id(one) not in reading:
             holds -= written_by(one)
     return holds
-
-
-def _reads_thread(instruction: Instruction) -> bool:
-    if instruction.opcode != "mov" or instruction.predicate:
-        return False
-    return instruction.operands[1:] == ("%tid.x",)

@@ -99,9 +99,16 @@ SHARED = LaneValue(_ZERO)
 VARYING = LaneValue(None)
 
 
-def _signed(number: int) -> int:
+def signed(number: int) -> int:
     """The number that 64 bits of a register stand for."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def parsed_number(text: str) -> int | None:
+    """The number that an operand is; 0 for a damaged one, None for anything else."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    return 0 if text.lstrip("-").startswith("00") else signed(int(text.rstrip("uU"), 0))
 
 
 def exact(values: Lanes | int) -> LaneValue:
@@ -166,8 +173,8 @@ def _needed(function: Function, operands: Iterable[str]) -> list[_Step]:
 
 def _not_written(text: str, place: WarpPlace) -> LaneValue:
     """The value of a number, a special register, or a register that no instruction writes."""
-    if _NUMBER.fullmatch(text):
-        return exact(_signed(int(text.rstrip("uU"), 0) if not text.lstrip("-").startswith("00") else 0))
+    if (number := parsed_number(text)) is not None:
+        return exact(number)
     if text == "%laneid":
         return exact(np.arange(LANES))
     if text in ("%tid.x", "%tid.y", "%tid.z"):
@@ -378,22 +385,9 @@ def _select(values: list[LaneValue]) -> LaneValue:
 
 
 _OPERANDS = {
-    **{
-        "ld": 2,
-        "shfl": 3,
-        "setp": 3,
-        "elect": 2,
-        "mov": 2,
-        "cvt": 2,
-        "cvta": 2,
-        "not": 2,
-        "neg": 2,
-        "mad": 4,
-        "bfe": 4,
-        "bfi": 5,
-        "selp": 4,
-    },
-    **dict.fromkeys(("add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "div", "rem"), 3),
+    **dict.fromkeys(("ld", "elect", "mov", "cvt", "cvta", "not", "neg"), 2),
+    **dict.fromkeys(("shfl", "setp", "add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max"), 3),
+    **{"div": 3, "rem": 3, "mad": 4, "bfe": 4, "selp": 4, "bfi": 5},
 }
 """Operands of an instruction, its destination included. One with fewer is damaged; forms with more, as the minimum of
 three values or a conversion of two, are not followed."""

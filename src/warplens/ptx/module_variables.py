@@ -138,11 +138,8 @@ class _Addresses:
             if observes_other_threads(instruction):
                 self._note(instruction, found, "reads it while it may change", written)
             return []
-        if (
-            instruction.opcode == "cp"
-            and instruction.modifiers[:1] == ("async",)
-            and "bulk" not in instruction.modifiers
-        ):
+        modifiers = instruction.modifiers
+        if instruction.opcode == "cp" and modifiers[:1] == ("async",) and "bulk" not in modifiers:
             found = self._in(operands[0]) if operands else set()  # it reads from the second operand
         if instruction.opcode in _MOVES and operands and not operands[0].startswith("["):
             return [(register, sources) for register in names(operands[0])]

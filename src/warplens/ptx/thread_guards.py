@@ -106,10 +106,8 @@ class ThreadGuards:
             return ActiveThreads(lanes, known=True)
         # One warp or some neighbours do something for the block; every second warp does it as its own work.
         if some.sum() <= len(some) / 2 and len(np.flatnonzero(np.diff(some))) <= 2:
-            return ActiveThreads(
-                lanes, float(some.sum()), float(some.mean()), known=True
-            )  # one warp or some neighbours
-        return ActiveThreads(lanes, share=float(some.mean()), known=True)  # as every second warp
+            return ActiveThreads(lanes, float(some.sum()), float(some.mean()), known=True)
+        return ActiveThreads(lanes, share=float(some.mean()), known=True)
 
     def _threads(self, guard: Guard) -> _Threads | None:
         """The threads for which a condition holds; None where it depends on something else."""

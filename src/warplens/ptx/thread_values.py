@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from warplens.ptx.lane_values import COMPARISONS, LANES
+from warplens.ptx.lane_values import COMPARISONS, LANES, parsed_number, signed
 from warplens.ptx.operands import RegisterWriters
 from warplens.ptx.tree import Function, Instruction
 
 Threads = npt.NDArray[np.int64]
-_NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?")
 _REGISTER = re.compile(r"%?[A-Za-z_$][\w$.]*")
 _THREAD = {"%tid.x": 0, "%tid.y": 1, "%tid.z": 2}
 _MOST_THREADS, _USUAL = 1024, 256
@@ -74,8 +73,8 @@ class ThreadValues:
     def of(self, operand: str) -> ThreadValue:
         """The value of a register, a number, a special register or the address of a variable."""
         text = operand.strip()
-        if _NUMBER.fullmatch(text):
-            return self._constant(_number(text))
+        if (number := parsed_number(text)) is not None:
+            return self._constant(number)
         if text in _THREAD:
             return ThreadValue(self._index[_THREAD[text]])
         if text == "%laneid":
@@ -170,15 +169,8 @@ def _add(first: ThreadValue, second: ThreadValue, sign: int = 1) -> ThreadValue:
     return ThreadValue(first.threads + sign * second.threads, terms, firm)
 
 
-def _number(text: str) -> int:
-    """The number that 64 bits stand for; 0 for one that is damaged."""
-    digits = text.rstrip("uU")
-    number = 0 if digits.lstrip("-").startswith("00") else int(digits, 0)
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
 def _times(value: ThreadValue, factor: int) -> ThreadValue:
-    factor = (factor + (1 << 63)) % (1 << 64) - (1 << 63)
+    factor = signed(factor)
     terms = {name: times * factor for name, times in value.terms.items()} if factor else {}
     return ThreadValue(None if value.threads is None else value.threads * factor, terms, value.firm)
 

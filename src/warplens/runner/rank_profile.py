@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from warplens.profiling.profile import Profile
 from warplens.runner.profile_request import ProfileRequest
 from warplens.runner.program import join_threads
 from warplens.session import stack
-from warplens.text import printable
+from warplens.text import say
 from warplens.threads import BackgroundThread
 from warplens.trace.rank_folder import claim_rank
 
@@ -103,8 +102,3 @@ def finish(claim: Path, process: int) -> None:
             say(f"rank {profile.rank}: {error}")
     with suppress(OSError):
         claim.unlink()
-
-
-def say(text: str) -> None:
-    with suppress(OSError, ValueError):
-        print(printable(f"warplens: {text}"), file=sys.stderr, flush=True)

@@ -67,10 +67,8 @@ def verify_cubin(
     if not lines.clocks and not lines.point_clocks:
         raise SassError("no marks were found in its PTX" + ("" if ptx else ", which the cubin holds without comments"))
     found = verify_function(function, lines, names or {}, name=name or kernel, source=source)
-    return _without_empty_flags(found) if automatic else found
-
-
-def _without_empty_flags(found: KernelVerification) -> KernelVerification:
+    if not automatic:
+        return found
     regions = (replace(one, flag="" if one.flag == EMPTY else one.flag) for one in found.regions)
     return replace(found, regions=tuple(regions))
 
@@ -107,7 +105,7 @@ def verify_function(
             tally.add_inside(one, since, is_own, region in belongs, innermost=innermost)
         if not is_own:
             for region in belongs - inside.keys():
-                regions.setdefault(region, _Tally()).outside.append(one)
+                regions.setdefault(region, _Tally()).moved_out.append(one)
     seen = {edge.region for one, _ in placed if one.reads_clock for edge in lines.clocks.get(one.line, ())}
     missing = [region for region in lines.names if region not in seen]
     seen |= {own for (after, before), own in lines.pairs.items() if {after, before} <= {OUTSIDE, *seen}}
@@ -168,8 +166,8 @@ class _Tally:
     """What is known of one region while the instructions are gone through."""
 
     kept: list[SassInstruction] = field(default_factory=list)
-    strangers: list[SassInstruction] = field(default_factory=list)
-    outside: list[SassInstruction] = field(default_factory=list)
+    moved_in: list[SassInstruction] = field(default_factory=list)
+    moved_out: list[SassInstruction] = field(default_factory=list)
     own: int = 0
     addresses: list[int] = field(default_factory=list)
     innermost: list[int] = field(default_factory=list)
@@ -187,26 +185,26 @@ class _Tally:
             self.own_by_instance[since] += 1
             return
         copy[one.kind] += 1
-        (self.kept if belongs else self.strangers).append(one)
+        (self.kept if belongs else self.moved_in).append(one)
 
     def result(self, raw: str, lines: MarkedLines, names: Mapping[str, str]) -> RegionCode:
         ranges = ranges_of(self.addresses, _STEP)
-        out = [_moved(one, _where(one.address, sorted(self.instances), ranges), "") for one in self.outside]
-        strangers = [_moved(one, "inside", _owners(one, lines, names)) for one in self.strangers]
-        kept, moved_out = _count(self.kept), _count(self.outside)
+        out = [_moved(one, _where(one.address, sorted(self.instances), ranges), "") for one in self.moved_out]
+        inside = [_moved(one, "inside", _owners(one, lines, names)) for one in self.moved_in]
+        kept, lost = _count(self.kept), _count(self.moved_out)
         return RegionCode(
             names.get(raw, raw),
             len(self.kept),
-            len(self.strangers),
-            len(self.outside),
+            len(self.moved_in),
+            len(self.moved_out),
             self.own,
-            dict(_count([*self.kept, *self.strangers])),
-            dict(_count(self.strangers)),
-            dict(moved_out),
+            dict(_count([*self.kept, *self.moved_in])),
+            dict(_count(self.moved_in)),
+            dict(lost),
             main_work_flag(
                 kept,
-                moved_out,
-                _count(self.strangers),
+                lost,
+                _count(self.moved_in),
                 Counter((one.kind, one.where) for one in out),
                 list(self.instances.values()),
             ),
@@ -215,7 +213,7 @@ class _Tally:
                 RegionInstance(begin % OTHER_SECTIONS, sum(copy.values()), self.own_by_instance[begin], dict(copy))
                 for begin, copy in sorted(self.instances.items())[:MAX_INSTANCES]
             ),
-            (*_weightiest(out), *_weightiest(strangers)),
+            (*_main_examples(out), *_main_examples(inside)),
             ranges[:MAX_RANGES],
             ranges_of(self.innermost, _STEP)[:MAX_RANGES],
             lines.source_lines(raw)[:MAX_SOURCE_LINES],
@@ -230,10 +228,10 @@ def _moved(one: SassInstruction, where: str, belongs: str) -> MovedInstruction:
     return MovedInstruction(one.address % OTHER_SECTIONS, one.text, one.kind, where, one.line, belongs)
 
 
-def _weightiest(moved: Sequence[MovedInstruction]) -> list[MovedInstruction]:
+def _main_examples(moved: Sequence[MovedInstruction]) -> list[MovedInstruction]:
     """The examples that a trace keeps: memory and tensor instructions first."""
-    dull = ("integer", "move", "branch", "other")
-    return sorted(moved, key=lambda one: (one.kind in dull, one.address))[:MAX_EXAMPLES]
+    minor = ("integer", "move", "branch", "other")
+    return sorted(moved, key=lambda one: (one.kind in minor, one.address))[:MAX_EXAMPLES]
 
 
 def _where(address: int, begins: Sequence[int], ranges: Sequence[tuple[int, int]]) -> str:

@@ -235,10 +235,6 @@ class Session:
         """Keep a launch that is about to be made."""
         self.run.add(pending)
 
-    def saw(self, kernel: str) -> None:
-        """Count a launch, recorded or not."""
-        self.run.saw(kernel)
-
     def note(self, kernel: str, text: str) -> None:
         """Tell the user once about a kernel; the trace keeps the note."""
         self.run.note(kernel, text)

@@ -111,7 +111,7 @@ def _cvt(site: DecodeSite) -> Step:
         value = flushed(value)
     mode = next((word for word in site.modifiers if word in _MODES), "")
     if is_float(to):
-        return site.assign(site.operands[0], f"b{8 * TYPE_BYTES[to]}", _to_float(site, value, source, to, mode))
+        return site.assign(site.operands[0], f"b{8 * TYPE_BYTES[to]}", _to_float(site, value, to, mode))
     return site.assign(site.operands[0], to, _to_integer(site, value, source, to, mode))
 
 
@@ -141,7 +141,7 @@ def _to_integer(site: DecodeSite, value: Reader, source: str, to: str, mode: str
     return convert
 
 
-def _to_float(site: DecodeSite, value: Reader, source: str, to: str, mode: str) -> Reader:
+def _to_float(site: DecodeSite, value: Reader, to: str, mode: str) -> Reader:
     bits = UNSIGNED[TYPE_BYTES[to]]
     sat, ftz = "sat" in site.has, "ftz" in site.has and to == "f32"
     relu = "relu" in site.has

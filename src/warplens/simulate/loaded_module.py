@@ -158,7 +158,7 @@ class LoadedModule:
             for variable in node.variables:
                 if "extern" in node.linkage and variable.name in self.symbols:
                     continue
-                size = node.size(variable) or _initial_size(node, variable)
+                size = node.size(variable) or len(_flat(variable.initialiser or "")) * node.element_bytes
                 address = self.memory.alloc(size, max(node.align or 1, node.element_bytes, 16))
                 self._inner[id(node), variable.name] = VariableLocation(node.space, address)
                 self.symbols[variable.name] = address
@@ -269,10 +269,6 @@ def _flat(text: str) -> list[str]:
     if text.startswith("{"):
         return [leaf for part in split_operands(text[1:-1]) for leaf in _flat(part)]
     return [text] if text else []
-
-
-def _initial_size(node: tree.Declaration, variable: tree.Variable) -> int:
-    return len(_flat(variable.initialiser or "")) * node.element_bytes
 
 
 def symbol_values(program: LoadedModule, values: Mapping[str, object]) -> None:

@@ -67,21 +67,17 @@ def _fault(S: State, g: Group, site: DecodeSite, address: Array, bad: Array, pro
     raise site.error(f"{space} address {at:#x} of {S.name(lane)} {detail}")
 
 
-def parts(
-    S: State, g: Group, site: DecodeSite, address: Array, width: int, space: str
-) -> Iterator[tuple[Group, Array, Array | None]]:
-    """Divide generic addresses of one warp by state space: one (group, address, selection) per space."""
+def _by_space(S: State, g: Group, address: Array, space: str) -> Iterator[tuple[Group, Array]]:
+    """Divide generic addresses by state space: one group and its addresses per space."""
     if space == "generic" and len(address):
         low, high = int(address.min()), int(address.max())
         if (low < SHARED_WINDOW <= high) or (low < LOCAL_WINDOW <= high):
             kind = (address >= SHARED_WINDOW).astype(int) + (address >= LOCAL_WINDOW)
             for value in np.unique(kind):
                 chosen = np.flatnonzero(kind == value)
-                mask = np.zeros(S.lanes, bool)
-                mask[S.lane[chosen] if g.full else g.index[chosen]] = True
-                yield Group(mask, len(chosen), False), address[chosen], chosen
+                yield _some(S, g, chosen), address[chosen]
             return
-    yield g, address, None
+    yield g, address
 
 
 def _gather(reader: Reader) -> Callable[[State, Group], Array]:
@@ -113,7 +109,7 @@ def _ld(site: DecodeSite) -> Step:
     site.latency = _latency(space)
 
     def step(S: State, g: Group) -> None:
-        for group, address, _ in parts(S, g, site, addresses(S, g), width, space):
+        for group, address in _by_space(S, g, addresses(S, g), space):
             words, index = locate(S, group, site, address, width, space, total)
             values = [words.take(index + k if k else index) for k in range(len(puts))]
             for put, value in zip(puts, values, strict=True):
@@ -132,7 +128,7 @@ def _st(site: DecodeSite) -> Step:
     total = width * len(sources)
 
     def step(S: State, g: Group) -> None:
-        for group, address, _ in parts(S, g, site, addresses(S, g), width, space):
+        for group, address in _by_space(S, g, addresses(S, g), space):
             words, index = locate(S, group, site, address, width, space, total)
             for k, source in enumerate(sources):
                 words[index + k if k else index] = source(S, group)
@@ -206,7 +202,7 @@ def _atom(site: DecodeSite) -> Step:
         site.latency = (lambda S, g: ATOMIC_SHARED_LATENCY) if space == "shared" else _latency(space)
 
     def step(S: State, g: Group) -> None:
-        for group, address, _ in parts(S, g, site, addresses(S, g), width, space):
+        for group, address in _by_space(S, g, addresses(S, g), space):
             words, index = locate(S, group, site, address, width, space)
             left, right = b(S, group), c(S, group)
             old = np.empty(len(index), UNSIGNED[width])
@@ -257,7 +253,7 @@ def _cp(site: DecodeSite) -> Step:
             take = lanes if k == 0 else np.flatnonzero(wanted > k * unit)
             if len(take):
                 every = len(take) == len(here)
-                part = g if every else Group(_mask(S, g, take), len(take), False)
+                part = g if every else _some(S, g, take)
                 source_words, place = locate(S, part, site, (here if every else here[take]) + k * unit, unit, "global")
                 words[(index if every else index[take]) + k] = source_words[place]
         S.loads += np.uint64(1)
@@ -272,10 +268,11 @@ def _is_predicate(site: DecodeSite, text: str) -> bool:
     return slot is not None and site.registers.widths[slot] == 0
 
 
-def _mask(S: State, g: Group, take: Array) -> Array:
+def _some(S: State, g: Group, take: Array) -> Group:
+    """Some lanes of a group, by their places among its lanes."""
     mask = np.zeros(S.lanes, bool)
     mask[take if g.full else g.index[take]] = True
-    return mask
+    return Group(mask, len(take), False)
 
 
 def _commit(S: State, g: Group) -> None:

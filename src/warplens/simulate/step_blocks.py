@@ -133,7 +133,7 @@ class DecodedEntry:
     def _instruction(self, node: tree.Instruction, scope: NameScope, function: str, leave: int | None) -> None:
         site = DecodeSite(node, scope, function)
         if node.opcode == "call":
-            self._call(site, function)
+            self._call(site)
             return
         try:
             self._add(site, leave)
@@ -218,7 +218,7 @@ class DecodedEntry:
         if cycles:
             self.blocks[-1].steps.append(lambda S, g: S.advance(g, cycles))
 
-    def _call(self, site: DecodeSite, function: str) -> None:
+    def _call(self, site: DecodeSite) -> None:
         operands = site.operands
         returned = split_operands(operands[0][1:-1]) if operands and operands[0].startswith("(") else ()
         rest = operands[1:] if operands and operands[0].startswith("(") else operands

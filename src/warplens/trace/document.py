@@ -21,7 +21,6 @@ from warplens.trace.schema import SCHEMA_VERSION, LaunchInfo, Meta
 
 _LARGEST = 1 << 62
 """Whole numbers beyond this would overflow when two of them are added."""
-"""Products of three such numbers are still finite."""
 _FREE = ("verification", "sensitivity", "pc_samples", "rank_notes", "rank_clocks")
 """Parts of a document whose types are checked by what reads them."""
 

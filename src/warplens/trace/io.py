@@ -158,9 +158,8 @@ def open_part(path: Path) -> TracePart:
         problem = f"{error.args[0]} is newer than the {SCHEMA_VERSION} this warplens knows"
         raise CaptureError(path, "schema", problem, "upgrade warplens to read it") from None
     names = set(checksums.column_names(file.metadata))
-    fixed = {
-        name: int(value) for name, _, value in (part.partition("=") for part in path.parent.parts) if _is_int(value)
-    }
+    named = (part.partition("=") for part in path.parent.parts)
+    fixed = {name: int(value) for name, _, value in named if value.lstrip("-").isdigit()}
     wanted = [*COLUMNS, *(AGGREGATE_COLUMNS if meta.aggregated else ())]
     missing = [name for name in wanted if name not in names and name not in fixed and name not in ABSENT]
     if missing:
@@ -296,7 +295,3 @@ def save_rank(trace: Trace, folder: Path, rank: int) -> Path:
     with atomic_write(target) as out:
         _write(trace, trace.meta, out, ["rank"])
     return target
-
-
-def _is_int(text: str) -> bool:
-    return text.lstrip("-").isdigit()

@@ -20,7 +20,7 @@ from warplens.trace.columns import Columns, LazyColumns, ParquetColumns, TableCo
 from warplens.trace.parquet_pieces import Piece
 from warplens.trace.pass_progress import passed
 from warplens.trace.runs import Runs
-from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta
+from warplens.trace.schema import AGGREGATE_COLUMNS, COLUMNS, KINDS, LaunchInfo, Meta, kind_indices
 from warplens.trace.validation import RUN_COLUMNS
 from warplens.wording import first_of, plural
 
@@ -167,9 +167,7 @@ class Trace:
     def _numbers(self, name: str) -> Array:
         """A whole column of numbers, of codes of names, or of indices of KINDS."""
         if name == "kind":
-            codes, names = self.codes(name)
-            known = tuple(names) == KINDS[: len(names)]
-            return codes if known else np.array([KINDS.index(one) for one in names], np.int8)[codes]
+            return kind_indices(*self.codes(name))
         return self.codes(name)[0] if _is_names(name) else self.numpy(name)
 
     def names(self, name: str) -> list[str]:

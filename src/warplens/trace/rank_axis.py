@@ -139,7 +139,8 @@ class RankAxis:
 
     @cached_property
     def host_ties(self) -> list[HostTie]:
-        """The way of each host to the first one: by collectives where there are, over other hosts if need be."""
+        """How each host's clock is tied to the first one's: by collectives, over other hosts if need be, else by Unix
+        time."""
         found: dict[int, HostTie] = {0: HostTie(FIRST_HOST)}
         reached = [0]
         for other in reached:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 SCHEMA_VERSION = 2
@@ -225,6 +227,12 @@ class Meta:
         losses = _known(Losses, known.get("losses", {}))
         known["losses"] = Losses(**losses | {"details": tuple(losses.get("details", ()))})
         return cls(**known)
+
+
+def kind_indices(codes: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
+    """Codes of kinds as indices of KINDS, whatever the order of their names in the file."""
+    known = tuple(names) == KINDS[: len(names)]
+    return codes if known else np.array([KINDS.index(one) for one in names], np.int8)[codes]
 
 
 def joined_conditions(parts: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from warplens.record.layout import LIFETIME_BITS, MAX_BLOCK, MAX_SM, MAX_WARPS
 from warplens.trace.arrays import dictionary_array, to_numpy
 from warplens.trace.barrier_rows import NO_RECORD, is_barrier_word
 from warplens.trace.runs import Runs
-from warplens.trace.schema import KINDS, Meta
+from warplens.trace.schema import KINDS, Meta, kind_indices
 
 Array = npt.NDArray[Any]
 REMEDY = "copy it again or profile again"
@@ -178,8 +178,7 @@ def _codes(name: str, array: pa.Array) -> Array:
     if name == "kind" and not set(names) <= set(KINDS):
         wrong = next(one for one in names if one not in KINDS)
         raise Invalid(name, None, f"holds {wrong[:40]!r}; known are {', '.join(KINDS)}")
-    known = name != "kind" or tuple(names) == KINDS[: len(names)]
-    return codes if known else np.array([KINDS.index(one) for one in names], np.int8)[codes]
+    return kind_indices(codes, names) if name == "kind" else codes
 
 
 def _list(name: str, array: pa.ListArray) -> Array:

@@ -20,7 +20,7 @@ from warplens.analyse.roles import warp_roles
 from warplens.analyse.timeline import lanes
 from warplens.trace.barrier_rows import NO_RECORD
 from warplens.trace.model import Trace
-from warplens.trace.schema import KINDS
+from warplens.trace.schema import kind_indices
 from warplens.view.palette import colour, ink
 
 Array = npt.NDArray[Any]
@@ -88,7 +88,7 @@ def pack_spans(trace: Trace, packer: ColumnPacker, region_place: Array) -> None:
     cycles = trace.numpy("dur_cycles")
     parent, depth = trace.numpy("parent"), trace.numpy("depth")
     packer.ints("region", region_place[trace.codes("region")[0]] if len(trace) else np.empty(0))
-    packer.ints("kind", _kinds(trace))
+    packer.ints("kind", kind_indices(*trace.codes("kind")))
     packer.ints("depth", depth)
     packer.ints("lane", _lanes(trace) - depth)
     packer.ints("parent", np.where(parent >= 0, np.arange(len(parent)) - parent, 0))
@@ -145,8 +145,3 @@ def _rates(trace: Trace, first: Array, number: Array) -> npt.NDArray[np.float64]
 def _expected(cycles: Array, rate: Array) -> Array:
     # floor(x + 0.5), not round(), which JavaScript repeats exactly.
     return np.floor(cycles * rate + 0.5).astype(np.int64)
-
-
-def _kinds(trace: Trace) -> Array:
-    codes, names = trace.codes("kind")
-    return np.array([KINDS.index(name) for name in names] or [0], np.int64)[codes]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from warplens.analyse.analysis import Answers
 from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.region_counters import RegionCounters
-from warplens.analyse.region_purity import RegionPurity, region_purity
+from warplens.analyse.region_purity import region_purity
 from warplens.analyse.waits import WAITS
 from warplens.wording import percent
 
@@ -31,7 +31,8 @@ def region_facts(answers: Answers, places: Mapping[str, int], counters: Sequence
         if name in places:
             facts.setdefault(places[name], []).append(("source", location.replace("\\", "/").rsplit("/", 1)[-1]))
     for (kernel, region), pure in region_purity(answers.trace).items():
-        add(region, "machine code", pure.caution or _purity(pure), kernel)
+        belongs = f"{percent(pure.purity)} of the instructions between its marks belong to it"
+        add(region, "machine code", pure.caution or belongs, kernel)
     for kernel, waits in answers.of(WAITS).kernels.items():
         for wait in waits.regions:
             released = sorted(wait.waits_for.items(), key=lambda item: -item[1])[:_MOST_WAITED_FOR]
@@ -43,7 +44,3 @@ def region_facts(answers: Answers, places: Mapping[str, int], counters: Sequence
     for (kernel, region), slope in slopes_of(answers.trace).items():
         add(region, "slope measured with delays", slope_text(slope), kernel)
     return facts
-
-
-def _purity(one: RegionPurity) -> str:
-    return f"{percent(one.purity)} of the instructions between its marks belong to it"

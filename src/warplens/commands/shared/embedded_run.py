@@ -50,9 +50,7 @@ def finish() -> None:
         sys.stdout.flush()
         os.dup2(2, 1)
     else:
-        describe(
-            profile, Outcome(), launches_given=request.launches_given, merge_variants=request.merge_variants
-        )  # fmt: skip
+        describe(profile, Outcome(), launches_given=request.launches_given, merge_variants=request.merge_variants)
     if problem is not None:
         stderr().print(f"warplens: {problem}", markup=False, soft_wrap=True)
     sys.stderr.flush()

@@ -104,7 +104,8 @@ def describe(
                 f"only the first {most} launches of each variant were recorded; use --launches all to record all"
             )
         if profile.cold_launches:
-            console.print(f"{_cold(profile.cold_launches)}; use --skip 0 to keep it")
+            left_out = plural(profile.cold_launches, "launch")
+            console.print(f"the cold first launch of each variant was left out ({left_out}); use --skip 0 to keep it")
         if profile.options.watch is not None:
             console.print("each record was stored at its mark (--watch); the slowdown includes what that costs")
         for line in warnings_of(trace):
@@ -229,11 +230,6 @@ def short(kernel: str, most: int = 40) -> str:
 def _name(one: KernelSummary) -> str:
     """Shorten a kernel's name, but never what tells its variants apart."""
     return short(one.kernel) + one.variant.removeprefix(one.kernel)
-
-
-def _cold(left_out: int) -> str:
-    """Say that cold launches are not in the trace."""
-    return f"the cold first launch of each variant was left out ({plural(left_out, 'launch')})"
 
 
 def _region(name: str) -> str:

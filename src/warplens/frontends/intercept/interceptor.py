@@ -253,7 +253,7 @@ class Interceptor:
 
     def refuse(self, name: str, reason: Unavailable) -> None:
         """Count a launch of a kernel that is out of reach, and say why."""
-        self.session.saw(name)
+        self.session.run.saw(name)
         if self.session.options.wants_kernel(name):
             self._unmarked(name, reason)
 
@@ -371,7 +371,7 @@ class Interceptor:
         return known
 
     def _tell(self, name: str, twin: Twin) -> None:
-        """What the rules left out, and where there is code."""
+        """Note what the rules left out, and which of the wanted lines have code."""
         marked, symbol = twin.marked, twin.symbol
         if twin.note:
             self.session.note(name, twin.note)

@@ -160,7 +160,7 @@ def recording_launcher(hook: LaunchHook, kernel: Any, plain: Callable[..., Any])
         nonlocal done_grid, done
         grid = (x, y, z)
         if grid == done_grid:
-            # The way of most launches: nothing but a look and a count.
+            # Most launches take this path: one comparison and one count.
             if not thread.tuning:
                 done.launches += 1
             return start(None, x, y, z, stream, function, metadata, *rest)
@@ -172,7 +172,7 @@ def recording_launcher(hook: LaunchHook, kernel: Any, plain: Callable[..., Any])
                 done, done_grid = variant, grid
                 variant.launches += 1
                 return start(None, x, y, z, stream, function, metadata, *rest)
-            # The way of recorded launches in the steady state: memory is at hand, and nothing is decided again.
+            # Recorded launches take this path in the steady state: memory is at hand, and nothing is decided again.
             ready, twin = variant.ready, choice.twin
             if ready is not None and twin is not None and hook.running:
                 ctas = twin.woven.ctas

@@ -24,15 +24,15 @@ def free_bytes(capability: int, shared: int, threads: int) -> int:
     return max(0, shared_for_blocks(limits, max(blocks, 1)) - shared)
 
 
-def shared_buffer(text: str, shared: int, select: Selection, wish: int) -> SharedBuffer:
-    """Place a kernel's records after its own `shared` bytes; `wish` is the bytes asked for, 0 for the default."""
+def shared_buffer(text: str, shared: int, select: Selection, wanted_bytes: int) -> SharedBuffer:
+    """Place a kernel's records after its own `shared` bytes; `wanted_bytes` may be 0, for the default."""
     threads = re.search(r"\.reqntid\s+(\d+)", text)
     target = re.search(r"\.target\s+sm_(\d+)", text)
     if threads is None or target is None:
         raise UsageError("buffer='shared' needs a kernel with a fixed block size; use buffer='global'")
     capability, size = int(target[1]), int(threads[1])
-    if wish:
-        available = min(wish, shared_for_blocks(find_limits(target[1]) or _UNKNOWN, 1) - shared)
+    if wanted_bytes:
+        available = min(wanted_bytes, shared_for_blocks(find_limits(target[1]) or _UNKNOWN, 1) - shared)
     else:
         available = min(DEFAULT_BYTES, free_bytes(capability, shared, size))
     tracks = select.tracks_per_block(-(-size // 32))
@@ -41,8 +41,8 @@ def shared_buffer(text: str, shared: int, select: Selection, wish: int) -> Share
     if slots < 32:
         problem = f"{available} bytes besides the kernel's own {shared} are free"
         remedy = "ask for more with bytes_per_block=, record fewer warps, or use buffer='global'"
-        if wish:
-            problem = f"{wish} bytes for {tracks} tracks were asked for"
+        if wanted_bytes:
+            problem = f"{wanted_bytes} bytes for {tracks} tracks were asked for"
             remedy = remedy.replace("ask for more", "ask for a different size")
         raise UsageError(f"buffer='shared': {problem}, and a track needs at least {32 * SLOT_BYTES}; {remedy}")
     return SharedBuffer(1 << slots.bit_length() - 1, offset)

@@ -49,7 +49,9 @@ class Recipe:
     @functools.cached_property
     def key(self) -> str:
         """A cache key that differs whenever the woven text could."""
-        parts = (LAYOUT_VERSION, weaver_digest(), self, _override_digest(self.override))
+        # An edited file of an override must not get the kernel of its older content.
+        edited = _digest(sorted(Path(self.override).glob(f"*{SUFFIX}"))) if self.override is not None else ""
+        parts = (LAYOUT_VERSION, weaver_digest(), self, edited)
         return "warplens-" + hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
     @property
@@ -157,13 +159,6 @@ def weaver_digest() -> str:
     package = here.parents[1]
     rooms = ("auto", "driver", "ptx", "weave")
     return _digest(sorted([*(file for room in rooms for file in (package / room).rglob("*.py")), *here.glob("*.py")]))
-
-
-def _override_digest(folder: str | None) -> str:
-    """Hash the files of an override: an edited file must not get the kernel of its older content."""
-    if folder is None:
-        return ""
-    return _digest(sorted(Path(folder).glob(f"*{SUFFIX}")))
 
 
 def _digest(files: list[Path]) -> str:

@@ -1,4 +1,4 @@
-"""Let one of the ranks that a launcher started on this host say what all of them would."""
+"""Print a message once that several ranks on this host would print: by the first of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 
-class JobVoice:
-    """The first rank to say something holds a name for it as long as it runs: an abstract socket, which needs no file
+class JobMessages:
+    """The first rank to print a message holds a name for it as long as it runs: an abstract socket, which needs no file
     and is gone with its process. Ranks with the same parent process and the same trace are of one job."""
 
     def __init__(self, path: Path | None) -> None:
@@ -18,7 +18,7 @@ class JobVoice:
         self._held: dict[str, socket.socket] = {}
 
     def is_first(self, text: str) -> bool:
-        """Whether no other rank has said it; true where that cannot be known."""
+        """Whether no other rank has printed this message; true where that cannot be known."""
         if not sys.platform.startswith("linux"):
             return True
         name = hashlib.sha256(f"{self._job} {text}".encode(errors="replace")).hexdigest()[:32]
@@ -34,6 +34,6 @@ class JobVoice:
         return True
 
     def close(self) -> None:
-        """Let go of all names: others may say it again."""
+        """Release all names: other ranks may print the messages again."""
         while self._held:
             self._held.popitem()[1].close()
