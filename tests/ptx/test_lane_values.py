@@ -7,7 +7,7 @@ import pytest
 from tests.support.golden_ptx import GOLDEN
 from tests.support.large_ptx import straight
 from warplens.ptx.lane_accesses import accessed_address, lane_access
-from warplens.ptx.lane_values import LaneValues
+from warplens.ptx.lane_values import LaneValues, parsed_number
 from warplens.ptx.tree import Instruction, parse
 
 
@@ -55,3 +55,21 @@ def test_an_instruction_with_more_operands_than_usual_is_not_followed() -> None:
     assert values.of("%r1").lanes is not None
     assert values.of("%r2").lanes is None
     assert values.of("%r3").lanes is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("17", 17),
+        ("-17", -17),
+        ("017", 15),
+        ("-017U", -15),
+        ("0x1F", 31),
+        ("00", 0),
+        ("0", 0),
+        ("089", 0),
+        ("%r1", None),
+    ],
+)
+def test_operands_are_numbers_as_ptx_writes_them(text: str, number: int | None) -> None:
+    assert parsed_number(text) == number

@@ -28,6 +28,7 @@ _MANY = 10_007
 _ROUNDS = 6
 _REGISTER = re.compile(r"%[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?")
+_OCTAL = re.compile(r"-?0[0-7]+")
 _UNIFORM = re.compile(r"%(?:ctaid|nctaid|ntid|nwarpid|warpid|clusterid|cluster_|gridid|smid|nsmid|dynamic_smem)")
 
 
@@ -108,7 +109,11 @@ def parsed_number(text: str) -> int | None:
     """The number that an operand is; 0 for a damaged one, None for anything else."""
     if not _NUMBER.fullmatch(text):
         return None
-    return 0 if text.lstrip("-").startswith("00") else signed(int(text.rstrip("uU"), 0))
+    digits = text.rstrip("uU")
+    try:
+        return signed(int(digits, 8 if _OCTAL.fullmatch(digits) else 0))
+    except ValueError:
+        return 0
 
 
 def exact(values: Lanes | int) -> LaneValue:
