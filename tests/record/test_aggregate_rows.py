@@ -21,3 +21,9 @@ def test_a_layout_survives_its_description(ring: int) -> None:
 def test_a_ring_that_cannot_be_is_refused(ring: object) -> None:
     with pytest.raises(ValueError, match="ring|rows"):
         AggregateLayout.restore({**AggregateLayout(ROWS).describe(), "ring": ring})
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), "one", None])
+def test_rows_that_are_no_numbers_are_refused(number: object) -> None:
+    with pytest.raises(ValueError, match="no list of rows"):
+        AggregateLayout.restore({**AggregateLayout(ROWS).describe(), "rows": [[number, -1, "span"]]})

@@ -90,7 +90,7 @@ class AggregateLayout:
             for region, parent, kind in document["rows"]:
                 rows.append(AggregateRow(int(region), int(parent), str(kind)))
             wide, ring, work = bool(document["wide"]), int(document.get("ring", 0)), int(document.get("work", 0))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"no list of rows ({error!r})") from None
         for number, row in enumerate(rows):
             if row.kind not in KINDS or not 0 <= row.region <= MAX_REGION or not -1 <= row.parent < number:
