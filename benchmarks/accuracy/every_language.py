@@ -137,7 +137,8 @@ def errors(trace: Trace, extra: np.ndarray[Any, Any], repeats: int) -> dict[str,
     if len(spans) != len(values) or len(spans) % repeats:
         raise ValueError(f"{len(spans)} regions and {len(values)} values of {repeats} repetitions each")
     late = np.arange(len(spans)) % repeats >= WARM_UP
-    reads = float(np.median(extra.reshape(-1, repeats)[:, WARM_UP:]))
+    plain = extra.reshape(-1, repeats)[:, WARM_UP:]
+    reads = float(np.median(plain))
     expected = (trace.numpy("value")[values] + reads)[late]
     raw, corrected = (given[spans][late] for given in (trace.numpy("dur_cycles"), trace.time_shift()))
     wrong = corrected - expected
@@ -145,6 +146,7 @@ def errors(trace: Trace, extra: np.ndarray[Any, Any], repeats: int) -> dict[str,
     bar = max(BAR_CYCLES, BAR_SHARE * typical)
     return {
         "instances": len(wrong), "expected": typical, "reads": reads, "bar": round(bar, 2),
+        "reads differ": round(float(np.median(np.abs(plain - reads))), 2),
         "raw error": round(float(np.median(raw - expected)), 2), "error": round(float(np.median(wrong)), 2),
         "median |error|": round(float(np.median(np.abs(wrong))), 2),
         "p99 |error|": round(float(np.quantile(np.abs(wrong), 0.99)), 2),
@@ -159,6 +161,7 @@ def measure(languages: Mapping[str, Callable[[], Launch]], say: Callable[[str], 
     found: dict[str, Any] = {}
     for language, prepare in languages.items():
         rows: list[dict[str, Any]] = []
+        cost: dict[str, float] = {}
         try:
             launch = prepare()
         except Exception as error:
@@ -170,10 +173,11 @@ def measure(languages: Mapping[str, Callable[[], Launch]], say: Callable[[str], 
                     row: dict[str, Any] = {"work": work, "amount": amount, "load": load}
                     try:
                         traced = launch(work, amount, rings.start(work, amount), count, REPEATS[load])
+                        cost = {key: each for key, each in traced[0].meta.launches[0].cost.items() if "_cycles" in key}
                         row |= errors(*traced, REPEATS[load])
                     except Exception as error:
                         row["failed"] = f"{type(error).__name__}: {error}"[:300]
                     rows.append(row)
-        say(f"{language}: {sum(row.get('met', False) for row in rows)} of {len(rows)} within the bar")
-        found[language] = {"rows": rows}
+        say(f"{language}: {sum(row.get('met', False) for row in rows)} of {len(rows)} within the bar; {cost}")
+        found[language] = {"rows": rows, "cost": cost}
     return found

@@ -11,7 +11,17 @@ UNITS = {"fma": "dependent fmas", "shared": "shared-memory loads, each at the ad
          "l2": "L2 loads, each at the address that the last one gave", "sleep": "ns of `nanosleep`",
          "mma": "dependent `mma.m16n8k16`", "bulk": "bytes by `cp.async.bulk` (TMA)"}  # fmt: skip
 
-_COLUMNS = ("instances", "expected", "raw error", "error", "median |error|", "p99 |error|", "worst |error|", "bar")
+_COLUMNS = (
+    "instances",
+    "expected",
+    "raw error",
+    "error",
+    "median |error|",
+    "p99 |error|",
+    "worst |error|",
+    "reads differ",
+    "bar",
+)
 
 _HEAD = """# Accuracy of durations and placements
 
@@ -29,10 +39,10 @@ The same PTX stands in a region of each language: a clock read, the work, a cloc
 length, also where other warps disturb it. *Expected* is the median of these lengths plus what the two reads take
 themselves, which the same code without marks says in the same launch. *Error* is the duration corrected for the cost of
 marks (`Trace.time_shift`) less that, of each instance: its median, the median and p99 of its size, and the worst of all
-instances. *Raw* is the median error without the correction. With direct marks, a clock read right behind a record
-waits until the record's store has read its registers, about 20 cycles ([cuda.md](cuda.md)): work that begins with a
-clock read, as here, shows it.
-*Alone* is one warp on the GPU, *all SMs busy* 16 blocks of one warp per SM, all of which measure.
+instances. The bar is on the median of its size, so errors of both signs do not cancel; how many would be within it by
+the median of the error itself is said beside it. *Reads* is the median size by which what the two reads take differs
+from its own median: no two clock reads around the same work agree better than that. *Raw* is the median error without
+the correction. *Alone* is one warp on the GPU, *all SMs busy* 16 blocks of one warp per SM, all of which measure.
 """
 
 _LONG = """
@@ -41,7 +51,7 @@ _LONG = """
 One warp on each SM records the global timer, which moves in steps of 32 ns, after each step of 1 to 50 ms, and an
 anchor (`WL_ANCHOR()`), as a kernel whose warps live for many milliseconds should. The error of a moment is the
 difference between its place in the trace and its own timer, less the median difference. The kernel is busy and idle in
-turn. In *clock changes*, the SM clock is also locked to 1200 and 1900 MHz in turn while it runs. *No anchors* has none
+turn. In *clock changes*, matrix products on another stream also start and stop while it runs. *No anchors* has none
 but at its start and end: nothing tells how fast the clock ran in between, and the trace states how far it may be off.
 The region around all steps knows its length from the 64-bit clock.
 """
@@ -77,7 +87,8 @@ def _bars(result: dict[str, Any]) -> list[str]:
         raw = sum(abs(row["raw error"]) <= row["bar"] for row in rows)
         measured = found.get("failed") or (
             f"{good} of {len(rows)}{f', {failed} not measured' if failed else ''}; worst median "
-            f"{max((row['median |error|'] for row in rows), default=0):g} cycles; without the correction {raw}"
+            f"{max((row['median |error|'] for row in rows), default=0):g} cycles; by the median of the signed error "
+            f"{sum(abs(row['error']) <= row['bar'] for row in rows)}, the same without the correction {raw}"
         )
         verdict = _verdict(bool(rows) and good == len(rows) and not failed)
         lines.append(f"| {language}: median error at most 1 cycle or 0.5 %, all lengths | {measured} | {verdict} |")
@@ -104,18 +115,20 @@ def _placement_bar(name: str, p99: float, within: float) -> str:
 
 def _languages(found: dict[str, Any]) -> list[str]:
     lines = [
-        "| language | work | load | instances | expected | raw | error | median size | p99 | worst | bar | |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| language | work | load | instances | expected | raw | error | median size | p99 | worst | reads | bar | |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for language, one in found.items():
         if "failed" in one:
-            lines.append(f"| {language} | not measured: {one['failed']} | | | | | | | | | | |")
+            lines.append(f"| {language} | not measured: {one['failed']} | | | | | | | | | | | |")
         for row in one.get("rows", ()):
             work = f"{row['amount']} {UNITS[row['work']]}"
             if "failed" in row:
-                lines.append(f"| {language} | {work} | {row['load']} | failed: {row['failed'][:80]} | | | | | | | | |")
+                lines.append(
+                    f"| {language} | {work} | {row['load']} | failed: {row['failed'][:80]} | | | | | | | | | |"
+                )
                 continue
-            cells = " | ".join(f"{row[key]:g}" for key in _COLUMNS)
+            cells = " | ".join(f"{row[key]:g}" if key in row else "" for key in _COLUMNS)
             lines.append(f"| {language} | {work} | {row['load']} | {cells} | {_verdict(row['met'])} |")
     return lines
 
@@ -137,8 +150,9 @@ def _long(found: dict[str, Any]) -> list[str]:
             f"{one['stated_p99_ns']:g} | {one['within the stated p99']:.2%} | {least:,} to {most:,} | "
             f"{one['wraps']:g} x 2^32 cycles | {'no such span' if wrong is None else f'{wrong:g} cycles'} |"
         )
-        if "clocks locked" in one:
-            notes.append(f"- {name}: clocks locked: {one['clocks locked']}")
+        if "clock" in one:
+            rates = " to ".join(map(str, one["MHz, least and most"]))
+            notes.append(f"- {name}: {one['clock']}; {rates} MHz within a step")
     return [*lines, "", *notes]
 
 

@@ -101,7 +101,15 @@ def snippet(work: str, amount: int, *, outer: bool = False) -> str:
     arrived = _ARRIVED.get(work, "setp.ne.u32 there, 1, 0;")
     inner = ["mov.u64 a, %clock64;", *work_lines, arrived, "@there mov.u64 b, %clock64;", "sub.s64 $0, b, a;"]
     if outer:
-        inner = ["mov.u64 c, %clock64;", *inner, "mov.u64 d, %clock64;", "sub.s64 d, d, c;", "sub.s64 $0, d, $0;"]
+        # Unrolled, one copy's inner read would wait until the store behind the copy before it has read its registers.
+        inner = [
+            '.pragma "nounroll";',
+            "mov.u64 c, %clock64;",
+            *inner,
+            "mov.u64 d, %clock64;",
+            "sub.s64 d, d, c;",
+            "sub.s64 $0, d, $0;",
+        ]
     return "\n".join(["{", ".reg .u64 a, b, c, d;", ".reg .pred there;", "mov.u64 b, 0;", *inner, "}"])
 
 
@@ -116,7 +124,7 @@ def result(work: str) -> str:
 
 def as_macro(name: str, text: str) -> str:
     """Return a line that defines PTX with `$0` and `$1` as a string for CUDA's inline assembly."""
-    escaped = text.replace("%", "%%").replace("$", "%").replace("\n", "\\n")
+    escaped = text.replace("%", "%%").replace("$", "%").replace('"', '\\"').replace("\n", "\\n")
     return f'#define {name} "{escaped}"\n'
 
 

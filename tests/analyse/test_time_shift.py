@@ -138,6 +138,17 @@ def test_marks_that_make_none_wait_lose_a_constant_alone(program: Program, regio
     assert found == [max(cycles - region * (kind == Kind.BEGIN), 0) for kind, cycles in raw]
 
 
+def test_a_region_with_nothing_recorded_inside_may_be_shorter_than_the_wait_between_others() -> None:
+    """The end of such a region stores its begin: five cycles of work show, where two begins wait 28 for each other."""
+    empty, short, outer = span(1, 100, 2), span(1, 200, 7), [(Kind.BEGIN, 1, 300), *span(1, 307, 7), (Kind.END, 1, 340)]
+    known = costs(0, 0, 28, 28) | {"empty_cycles": 2.0}
+    found = trace([*empty, *short, *outer], {1: "r"}, known)
+    assert found.numpy("dur_cycles").tolist() == [2, 7, 40, 7]
+    # Of the outer one, the 7 between the begins are taken for a wait, and so are the 26 between the ends.
+    assert found.time_shift().tolist() == [0, 7, 7, 7]
+    assert trace(short, {1: "r"}, costs(0, 0, 28, 28)).time_shift().tolist() == [0]
+
+
 def test_nested_regions_of_an_h200_lose_what_their_ends_took() -> None:
     """Direct marks around 64 fmas of 4 cycles in each of four levels, as measured. The 264 are work that waits for a
     store of the marks before it: nothing in the trace tells that from work."""

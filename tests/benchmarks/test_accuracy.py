@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,41 @@ def test_all_of_the_work_stands_between_the_clock_reads(work: str, instruction: 
         assert sum(instruction in text for text in code[first:last]) == amount
 
 
+def _reads(code: list[str]) -> list[int]:
+    return [at for at, text in enumerate(code) if "CLOCKLO" in text]
+
+
+@needs_nvrtc
+@needs_sass
+@pytest.mark.parametrize("work", sorted(set(AMOUNTS) - {"bulk"}))
+def test_a_direct_region_has_the_stores_of_its_marks_behind_it(work: str, tmp_path: Path) -> None:
+    """The work's first clock read follows that of the begin at once. It waits for no store: the begin's read is into a
+    register of the last one, and stores read theirs in order."""
+    text = every_language.source(work, AMOUNTS[work][0])
+    code = sass(compile_cubin(text, "known_work.cu", "sm_90a", ["-DWARPLENS=1"]), tmp_path)
+    (begin,) = [at for at in _reads(code) if re.match(r"@P\d CS2R\.32", code[at])]
+    first, last, end = _reads(code)[_reads(code).index(begin) + 1 :][:3]
+    assert first == begin + 1
+    assert not any("STG" in one for one in code[begin:end])
+    assert "CS2R.32" in code[end]
+    *_, store = (one for one in code[: code.index("EXIT") if "EXIT" in code else None] if "STG.E.EF.64" in one)
+    clock = int(re.findall(r"R(\d+)", code[begin])[0])
+    assert int(re.findall(r"R(\d+)", store)[-1]) + 1 == clock
+    assert last - first >= 2
+
+
+@pytest.mark.parametrize("work", AMOUNTS)
+def test_what_reads_take_is_said_by_a_loop_that_is_not_unrolled(work: str, tmp_path: Path) -> None:
+    """Of an unrolled one, the inner read of one copy waited for the store of another's result."""
+    pytest.importorskip("triton")
+    from benchmarks.accuracy import triton_work
+    from tests.support.triton_examples import Job
+
+    signature = {"extra": "*i64", "memory": "i64", "repeats": "i32"}
+    job = Job(triton_work.known_work, signature, texts(work, AMOUNTS[work][0]), {"num_warps": 1})
+    assert len(_reads(sass(job.compile(90).asm["cubin"], tmp_path))) == 4  # without marks the other loop is empty
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("work", INTERPRETED)
 def test_an_instance_knows_its_own_length(gpu: KnownWorkDriver, work: str) -> None:
@@ -165,15 +201,50 @@ def test_a_region_that_wraps_wrongly_is_found() -> None:
     assert long_kernels._worst(cycles, np.array([5.0])) is None
 
 
+def test_the_clock_changes_in_turn_until_the_kernel_ends() -> None:
+    turns: list[int] = []
+    enough = threading.Event()
+
+    def change(turn: int) -> None:
+        turns.append(turn)
+        if turn == 3:
+            enough.set()
+
+    with long_kernels.in_turn(change, every=0.001) as problems:
+        assert enough.wait(20)
+    ended = len(turns)
+    assert turns == list(range(ended))
+    assert not problems
+    with long_kernels.in_turn(lambda turn: [][turn], every=0.001) as problems:
+        pass
+    assert problems == ["IndexError: list index out of range"]
+
+
+def test_the_clock_of_the_gpu_is_only_locked_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(long_kernels, "_nvidia_smi", asked.append)
+    monkeypatch.setattr(long_kernels, "Products", {}.__getitem__)
+    with long_kernels.changing_clock(lock=False) as how:
+        pass
+    assert how["clock"].startswith("no load: TypeError")
+    assert not asked
+    with long_kernels.changing_clock(lock=True) as how:
+        pass
+    assert asked[-1] == "--reset-gpu-clocks"
+    assert all("lock-gpu-clocks" in one for one in asked[:-1])
+    assert how["clock"].startswith("locked to 1200 and 1900 MHz")
+
+
 def test_the_page_states_misses_and_failures() -> None:
     row = {
         "work": "fma", "amount": 64, "load": "alone", "instances": 110, "expected": 256.0, "reads": 10.0, "bar": 1.28,
         "raw error": 0.0, "error": 2.0, "median |error|": 2.0, "p99 |error|": 2.0, "worst |error|": 3.0, "met": False,
+        "reads differ": 0.0,
     }  # fmt: skip
     long = {
         "moments": 100, "p50_ns": 8.0, "p99_ns": 20.0, "worst_ns": 40.0, "stated_p99_ns": 22.0, "wraps": 1.7,
         "within the stated p99": 0.995, "cycles of a step, least and most": [10, 20],
-        "worst error of the whole, cycles": 3.0, "clocks locked": "no permission",
+        "worst error of the whole, cycles": 3.0, "clock": "no permission", "MHz, least and most": [1200, 1980],
     }  # fmt: skip
     moments = {"count": 10, "p50_ns": 5, "p99_ns": 33.0, "max_ns": 40, "within the stated p99": 0.99,
                "within the stated max": 1.0}  # fmt: skip
@@ -187,9 +258,13 @@ def test_the_page_states_misses_and_failures() -> None:
             "placement": {"timer": {"launches": 25, "moments": moments}},
         }
     )
-    assert re.search(r"Triton: .* 1 of 2; worst median 2 cycles; without the correction 2 \| MISSED", text)
+    assert re.search(
+        r"Triton: .* 1 of 2; worst median 2 cycles; by the median of the signed error 0, "
+        r"the same without the correction 2 \| MISSED",
+        text,
+    )
     assert "CuTe: median error at most 1 cycle or 0.5 %, all lengths | no module | MISSED" in text
     assert "p99 20 ns; 99.5% within the stated p99 | met" in text
     assert "p99 33 ns; 99.0% within the stated p99 | MISSED" in text
-    assert "clocks locked: no permission" in text
+    assert "clock changes: no permission; 1200 to 1980 MHz within a step" in text
     assert "chains: RuntimeError: broken" in text

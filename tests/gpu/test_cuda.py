@@ -30,7 +30,7 @@ from warplens.errors import WarplensError
 from warplens.frontends.cuda.module import Module
 from warplens.launch.direct import DeviceBuffer
 from warplens.record.capture import Capture, Launch, read_capture, write_capture
-from warplens.record.launch_buffer import BUFFER_BYTES, plan
+from warplens.record.launch_buffer import BUFFER_BYTES, DIRECT_SPARE, plan
 from warplens.record.layout import HEADER_BYTES, SLOT_BYTES, TrackState
 
 HERE = Path(__file__).resolve().parent
@@ -58,7 +58,7 @@ def record(
     module: Module, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], *arguments: Any,
     records: int = 200, full: str = "stop", every_thread: bool = False,
 ) -> Launch:  # fmt: skip
-    """Launch outside a profile and return the raw launch; checks that nothing was written past a track's spare slot."""
+    """Launch outside a profile and return the raw launch; checks that nothing was written past the spare slots."""
     build = module.build(full)
     sizes = plan(grid, block, records=records, full="stop", every_thread=every_thread)
     lent = DeviceBuffer(driver(), kernel, grid, block, sizes, full=full, stream=0, names=build.names)
@@ -67,8 +67,8 @@ def record(
     driver().launch(function, grid, block, packed, 0, 0)
     driver().synchronize()
     whole = np.frombuffer(driver().download(lent.address + BUFFER_BYTES, sizes.tracks * sizes.stride), np.uint8)
-    beyond = whole.reshape(sizes.tracks, sizes.stride)[:, HEADER_BYTES + (records + 1) * SLOT_BYTES :]
-    assert not beyond.any(), "a store past the track's spare slot"
+    beyond = whole.reshape(sizes.tracks, sizes.stride)[:, HEADER_BYTES + (records + DIRECT_SPARE) * SLOT_BYTES :]
+    assert not beyond.any(), "a store past the track's spare slots"
     launch = lent.collect()
     golden(launch, f"cuda_{kernel}_{full}_{records}")
     return launch

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from warplens.errors import WarplensError
 from warplens.record import c_header
-from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, WINDOW, plan, ring_slots, trimmed
+from warplens.record.launch_buffer import BUFFER, BUFFER_BYTES, DIRECT_SPARE, WINDOW, plan, ring_slots, trimmed
 from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, SLOT_BYTES
 from warplens.record.name_table import NAME_MAGIC, region_id, scan
 
@@ -36,7 +36,7 @@ def test_no_track_crosses_a_window_or_leaves_the_allocation(
         first = start + BUFFER_BYTES + np.arange(sizes.tracks, dtype=np.uint64) * np.uint64(sizes.stride)
         last = first + np.uint64(sizes.stride - 1)
         assert np.array_equal(first >> np.uint64(32), last >> np.uint64(32))
-    assert sizes.stride >= HEADER_BYTES + (sizes.capacity + 1) * SLOT_BYTES, "no room for the spare slot"
+    assert sizes.stride >= HEADER_BYTES + (sizes.capacity + DIRECT_SPARE) * SLOT_BYTES, "no room for spare slots"
 
 
 def test_a_buffer_past_4_gib_is_refused_with_the_most_that_fits() -> None:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from warplens.trace.model import Trace
 
 SLACK = 1.05
-"""The factor by which two records with nothing between them may be further apart than in the calibration: about a
-cycle, for what compilers place between a clock read and its store. A larger factor would hide short work."""
+"""The factor by which two records with nothing between them may be further apart than in the calibration, for what
+compilers place between a clock read and its store. A larger factor would hide short work."""
+STRAY = 1.0
+"""The cycles by which an empty region may be longer than in the calibration, for the same reason."""
 ROWS = 1 << 16
 """Rows to correct at a time: sorting is several times faster within the cache."""
 
@@ -31,8 +33,10 @@ def time_shift(trace: Trace) -> Floats:
 
     A record delays the next one until its store has read its registers, but work between them hides that delay. So the
     time between two records of a track counts as zero where it is no longer than without any work, and otherwise in
-    full, less the constant of a record. A span is the sum of what remains between its ends, less the constant of a
-    region. The trace keeps its raw durations. Launches without a calibration are refused.
+    full, less the constant of a record. A begin and its end may be closer than other records, where the end stores
+    both: a region with nothing recorded inside has the limit of an empty one. A span is the sum of what remains between
+    its ends, less the constant of a region. The trace keeps its raw durations. Launches without a calibration are
+    refused.
     """
     known = _constants(trace)
     launch, spans = trace.numpy("launch"), trace.of_kind("span")
@@ -54,6 +58,7 @@ class _Constants(NamedTuple):
     record: Floats
     behind: Floats
     noted: Floats
+    empty: Floats
 
 
 def _work(trace: Trace, spans: Mask, end: Ints, known: _Constants) -> tuple[Floats, Ints]:
@@ -83,11 +88,13 @@ def _between(
     of_track, records = launch[heads], np.add.reduceat(1 + spans.astype(np.int64), heads)
     limit, each = np.repeat(known.behind[of_track], records), np.repeat(known.record[of_track], records)
     limit[np.searchsorted(moments, begins[values], "right") - 1] = known.noted[launch[values]]
+    at, to = np.searchsorted(moments, begins), np.searchsorted(moments, ends)
+    leaf = spans & (to - at == 1)
+    limit[at[leaf]] = known.empty[launch[leaf]]
     gap = np.diff(moments)
     worked = gap > limit[:-1]
     cycles = np.append(0.0, np.cumsum(np.where(worked, np.maximum(gap - each[:-1], 0.0), 0.0)))
     pieces = np.append(0, np.cumsum(worked))
-    at, to = np.searchsorted(moments, begins), np.searchsorted(moments, ends)
     return cycles[to] - cycles[at], pieces[to] - pieces[at]
 
 
@@ -116,10 +123,11 @@ def _constants(trace: Trace) -> _Constants:
             f"{missing[0] if missing else 'this trace'} has no calibration, so its durations cannot be corrected; call "
             "warplens.cuda.calibrate() before profiling, on the same GPU and with the profile's full="
         )
-    constants = np.zeros((4, max(info.launch for info in infos) + 1))
+    constants = np.zeros((5, max(info.launch for info in infos) + 1))
     for info in infos:
         cost = info.cost
         behind = max(cost.get(BEHIND_CYCLES, 0.0), cost.get(EMPTY_CYCLES, 0.0)) * SLACK
         noted = max(cost.get(BEHIND_VALUE_CYCLES, 0.0) * SLACK, behind)
-        constants[:, info.launch] = cost[REGION_CYCLES], cost[RECORD_CYCLES], behind, noted
+        empty = min(cost[EMPTY_CYCLES] + STRAY, behind) if EMPTY_CYCLES in cost else behind
+        constants[:, info.launch] = cost[REGION_CYCLES], cost[RECORD_CYCLES], behind, noted, empty
     return _Constants(*constants)

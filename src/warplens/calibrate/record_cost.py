@@ -33,6 +33,8 @@ CROWDED = "record_crowded_cycles"
 WORTH_SAYING = 1.05
 CROWD = 32
 """Warps that share an SM when a crowded record is measured."""
+AFTER = 6
+"""Slots that the values behind the regions take in a round, beside those of `SLOTS`."""
 _KERNEL = "warplens_calibrate"
 
 
@@ -84,7 +86,7 @@ def constants() -> Mapping[str, float]:
 
 def _measure(lib: Driver) -> dict[str, float]:
     device = lib.device()
-    woven, tracks = _run(lib, source(), SLOTS * ROUNDS, 1)
+    woven, tracks = _run(lib, source(), (SLOTS + AFTER) * ROUNDS, 1)
     trace = decode(Capture([_launch(woven, tracks[0].tobytes())], device=device))
     _, crowd = _run(lib, source(("empty",)), 2 * ROUNDS, CROWD * device.sm_count, HEADER_BYTES)
     return {**solve(trace, device.name).cost, CROWDED: crowded(crowd.view(HEADER).reshape(-1))}
@@ -135,12 +137,14 @@ def source(regions: Sequence[str] = ("short", "long", "outer", "empty", "packed"
     def work(count: int) -> list[str]:
         return ["\tfma.rn.f32 %f1, %f1, %f1, 0f3F000000;"] * count
 
+    # Behind a value, as around plain reads, the stores of a round are not held until the region of the next one.
+    after = mark("V", "after", "u32", "%r1")
     bodies = {
-        "short": [mark("B", "short"), *work(SHORT), mark("E", "short")],
-        "long": [mark("B", "long"), *work(LONG), mark("E", "long")],
+        "short": [mark("B", "short"), *work(SHORT), mark("E", "short"), after],
+        "long": [mark("B", "long"), *work(LONG), mark("E", "long"), after],
         "outer": [
             mark("B", "outer"), *work(SHORT), mark("B", "inner"), *work(SHORT), mark("E", "inner"), *work(SHORT),
-            mark("E", "outer"),
+            mark("E", "outer"), after,
         ],
         "empty": [mark("B", "empty"), mark("E", "empty")],
         "packed": [mark(letter, "packed") for letter in "BBBEEBEE"],

@@ -112,7 +112,8 @@ class Capture {
     const unsigned long long tracks = in_block * grid.x * grid.y * grid.z;
     l.capacity = options.records;
     const unsigned long long line = WL_HEADER_BYTES;
-    const unsigned long long spare = options.every_thread ? 1 : WL_SPARE;  // woven marks need more than direct ones
+    // Woven marks need more than direct ones.
+    const unsigned long long spare = options.every_thread ? WL_DIRECT_SPARE : WL_SPARE;
     const unsigned long long stride = (line + (l.capacity + spare) * WL_SLOT_BYTES + line - 1) / line * line;
     l.size = WL_BUFFER_BYTES + tracks * stride;
     if (tracks == 0 || l.capacity > WL_MAX_SLOTS || l.size + stride > 1ull << 32)

@@ -19,6 +19,7 @@
 #define WL_MODE_STOP 1u
 #define WL_MODE_RING 2u
 #define WL_SPARE 96u
+#define WL_DIRECT_SPARE 2u
 #define WL_REFUSED_TRACKS 1u
 #define WL_REFUSED_BLOCK 2u
 #define WL_REFUSED_ROOM 3u

@@ -2,8 +2,16 @@
 // first block. Every later asm of that function can use them by name, so user code need not pass anything along.
 //
 // One record is a clock read, one predicated 8-byte store, one add-and-clamp of the low address word, and a count
-// that the compiler folds over straight-line code. A full track keeps storing into its spare slot, because the result
+// that the compiler folds over straight-line code. A full track keeps storing into its spare slots, because the result
 // of a clamp is ready after 5 cycles, that of a bounds predicate after 13.
+//
+// A store reads its registers late, and until then nothing may write to them: a store at the begin of a region would
+// make the region's own instructions wait. So a begin only claims its slot and reads the clock; the next mark stores
+// its record, after its own clock read. Which marks find a record held is known to ptxas wherever one path leads there.
+//
+// Of the stores of a mark, the last one is that of wl_clock, and a begin reads its clock into the same register: before
+// that read, it waits until all stores have read their registers. The predicate of that read, which is false in the
+// threads that do not record, is what keeps ptxas from taking another register.
 #ifndef WARPLENS_PTX_H
 #define WARPLENS_PTX_H
 
@@ -15,6 +23,13 @@
 #define WL_END_ "wl_end"
 #define WL_COUNT_ "wl_count"
 #define WL_LEAD_ "wl_lead"
+// The record of a begin that is not stored yet: whether there is one, its first word, its clock, and the low word of
+// the address of its slot.
+#define WL_HELD_ "wl_held"
+#define WL_WORD_ "wl_word"
+#define WL_CLOCK_ "wl_clock"
+#define WL_PLACE_ "wl_place"
+#define WL_NONE_HELD_ "setp.ne.u32 " WL_HELD_ ", 0, 0;\n\t"
 
 namespace wl {
 namespace detail {
@@ -100,7 +115,9 @@ __device__ __forceinline__ void send_names(Buffer buffer) {
 
 // Declares the registers of this function's recording.
 __device__ __forceinline__ void declare() {
-  asm volatile(".reg .pred " WL_ONCE_ ";\n\t.reg .u32 " WL_AT_ ", " WL_HIGH_ ", " WL_END_ ", " WL_COUNT_ ";\n\t.reg .pred " WL_LEAD_ ";");
+  asm volatile(".reg .pred " WL_ONCE_ ", " WL_LEAD_ ", " WL_HELD_ ";\n\t"
+               ".reg .u32 " WL_AT_ ", " WL_HIGH_ ", " WL_END_ ", " WL_COUNT_ ", " WL_WORD_ ", " WL_CLOCK_ ", " WL_PLACE_ ";\n\t"
+               "mov.u32 " WL_WORD_ ", 0; mov.u32 " WL_CLOCK_ ", 0; mov.u32 " WL_PLACE_ ", 0;\n\t" WL_NONE_HELD_);
 }
 
 // The high word of an address in the buffer, which is never larger than 4 GiB. It is recomputed where needed, so that
@@ -127,48 +144,80 @@ __device__ __forceinline__ void open(Buffer buffer, unsigned low, unsigned capac
 
 #if WARPLENS_RING
 // wl_end is the mask and wl_count the bytes written; the position is wl_count & wl_end, added to the fixed start.
-#define WL_SLOT_(address) "and.b32 o, " WL_COUNT_ ", " WL_END_ "; add.u32 o, o, " WL_AT_ "; mov.b64 " address ", {o, " WL_HIGH_ "};\n\t"
+#define WL_SLOT_(low) "and.b32 " low ", " WL_COUNT_ ", " WL_END_ "; add.u32 " low ", " low ", " WL_AT_ ";\n\t"
 #define WL_NEXT_ "add.u32 " WL_COUNT_ ", " WL_COUNT_ ", 8;\n\t"
 #else
-#define WL_SLOT_(address) "mov.b64 " address ", {" WL_AT_ ", " WL_HIGH_ "};\n\t"
+#define WL_SLOT_(low) "mov.u32 " low ", " WL_AT_ ";\n\t"
 #define WL_NEXT_ \
   "add.u32 " WL_AT_ ", " WL_AT_ ", 8; min.u32 " WL_AT_ ", " WL_AT_ ", " WL_END_ "; add.u32 " WL_COUNT_ ", " WL_COUNT_ ", 1;\n\t"
 #endif
 
-#ifndef WL_STORE_
-#define WL_STORE_ "st.global.cs.v2.u32"
+#ifndef WL_OP_
+#define WL_OP_ "st.global.cs.v2.u32"
 #endif
-#define WL_RECORD_                        \
-  "{\n\t.reg .u32 c, o; .reg .b64 a;\n\t" \
-  WL_SLOT_("a")                           \
-  "mov.u32 c, %%clock;\n\t"               \
-  "@" WL_LEAD_ " " WL_STORE_ " [a], {%0, c};\n\t" WL_NEXT_ "}"
+#define WL_PUT_(guard, low, word, clock) \
+  "mov.b64 a, {" low ", " WL_HIGH_ "}; @" guard " " WL_OP_ " [a], {" word ", " clock "};\n\t"
+#define WL_PUT_LAST_ WL_PUT_(WL_LEAD_, WL_PLACE_, WL_WORD_, WL_CLOCK_) WL_NONE_HELD_
+
+#define WL_FLUSH_                                                                               \
+  "{\n\t.reg .b64 a; .reg .pred held;\n\tand.pred held, " WL_LEAD_ ", " WL_HELD_ ";\n\t" \
+  WL_PUT_("held", WL_PLACE_, WL_WORD_, WL_CLOCK_) WL_NONE_HELD_ "}\n\t"
+// All that takes time stands before the clock read.
+#define WL_BEGIN_                                                                                              \
+  "{\n\t" WL_FLUSH_ WL_SLOT_(WL_PLACE_) WL_NEXT_ "mov.u32 " WL_WORD_ ", %0; setp.eq.u32 " WL_HELD_ ", 0, 0;\n\t" \
+  "@" WL_LEAD_ " mov.u32 " WL_CLOCK_ ", %%clock;\n\t}"
+
+#define WL_RECORDING_                                                                                         \
+  ".reg .u32 c, o; .reg .b64 a; .reg .pred held, free;\n\tand.pred held, " WL_LEAD_ ", " WL_HELD_ ";\n\t"       \
+  "not.pred free, " WL_HELD_ "; and.pred free, free, " WL_LEAD_ ";\n\t"
+// Reads the clock into a register of its own, which no earlier store can make it wait for. If no record is held, this
+// mark's will be stored from wl_clock. The prmt is a copy: ptxas would read the clock into the target of a mov.
+#define WL_READ_CLOCK_ WL_RECORDING_ "mov.u32 c, %%clock;\n\t" "@free prmt.b32 " WL_CLOCK_ ", c, c, 0x7654;\n\t"
+// Saves the copy, and may wait for the store of a mark right before.
+#define WL_READ_CLOCK_LATE_ \
+  WL_RECORDING_ "mov.u32 c, 0; @" WL_HELD_ " mov.u32 c, %%clock; @free mov.u32 " WL_CLOCK_ ", %%clock;\n\t"
+// Stores the record of this mark and, last, the one that is held; else this mark's is the last.
+#define WL_STORE_                                                                          \
+  WL_SLOT_("o") WL_NEXT_ WL_PUT_("held", "o", "%0", "c")                                   \
+  "@!" WL_HELD_ " mov.u32 " WL_PLACE_ ", o; @!" WL_HELD_ " mov.u32 " WL_WORD_ ", %0;\n\t" WL_PUT_LAST_
+#if WARPLENS_RING
+#define WL_STORE_NEXT_ WL_STORE_
+#else
+// The same where the two slots are next to each other: one address serves both.
+#define WL_STORE_NEXT_                                                                                   \
+  "@!" WL_HELD_ " mov.u32 " WL_PLACE_ ", " WL_AT_ "; mov.b64 a, {" WL_PLACE_ ", " WL_HIGH_ "};\n\t"      \
+  "@held " WL_OP_ " [a+8], {%0, c}; @!" WL_HELD_ " mov.u32 " WL_WORD_ ", %0;\n\t" WL_PUT_LAST_ WL_NEXT_
+#endif
+#define WL_RECORD_ "{\n\t" WL_READ_CLOCK_ WL_STORE_NEXT_ "}"
+#define WL_RECORD_LATE_ "{\n\t" WL_READ_CLOCK_LATE_ WL_STORE_NEXT_ "}"
 
 template <unsigned Word>
 __device__ __forceinline__ void record() {
-  asm volatile(WL_RECORD_ ::"n"(Word) : "memory");
+  if ((Word & 7u) == WL_KIND_BEGIN) {
+    asm volatile(WL_BEGIN_ ::"n"(Word) : "memory");
+  } else if ((Word & 7u) == WL_KIND_INSTANT) {
+    asm volatile(WL_RECORD_LATE_ ::"n"(Word) : "memory");
+  } else {
+    asm volatile(WL_RECORD_ ::"n"(Word) : "memory");
+  }
 }
 __device__ __forceinline__ void record_word(unsigned word) { asm volatile(WL_RECORD_ ::"r"(word) : "memory"); }
+// Stores the record of a begin that is still held.
+__device__ __forceinline__ void flush() { asm volatile(WL_FLUSH_ ::: "memory"); }
 
 // Stores a payload and its record. If only one slot is left, it stays empty and both count as lost, because a payload
 // without its record could be read as a record. The clock is read first. After the store it would wait until the store
 // has read its registers, tens of cycles on a busy SM, and an anchor's timer would be too early by as much.
 __device__ __forceinline__ void record_payload(unsigned word, unsigned long long payload) {
+  asm volatile(
+      "{\n\t.reg .u32 p; .reg .b64 v; .reg .pred fits;\n\t" WL_READ_CLOCK_ WL_SLOT_("p") WL_NEXT_
 #if WARPLENS_RING
-  asm volatile(
-      "{\n\t.reg .u32 c, o; .reg .b64 a, b;\n\t"
-      "mov.u32 c, %%clock;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
-      "@" WL_LEAD_ " st.global.cs.u64 [a], %1;\n\t"
-      "@" WL_LEAD_ " " WL_STORE_ " [b], {%0, c};\n\t" WL_NEXT_ "}" ::"r"(word), "l"(payload) : "memory");
+      "mov.b64 v, %1;\n\t"
 #else
-  asm volatile(
-      "{\n\t.reg .u32 c; .reg .b64 a, b, v; .reg .pred fits;\n\t"
-      "mov.u32 c, %%clock;\n\t" WL_SLOT_("a") WL_NEXT_ WL_SLOT_("b")
-      "setp.ne.u32 fits, " WL_AT_ ", " WL_END_ ";\n\t"
-      "selp.b64 v, %1, 0, fits;\n\t"
-      "@" WL_LEAD_ " st.global.cs.u64 [a], v;\n\t"
-      "@" WL_LEAD_ " " WL_STORE_ " [b], {%0, c};\n\t" WL_NEXT_ "}" ::"r"(word), "l"(payload) : "memory");
+      "setp.ne.u32 fits, " WL_AT_ ", " WL_END_ "; selp.b64 v, %1, 0, fits;\n\t"
 #endif
+      "mov.b64 a, {p, " WL_HIGH_ "}; @" WL_LEAD_ " st.global.cs.u64 [a], v;\n\t" WL_STORE_
+      "}" ::"r"(word), "l"(payload) : "memory");
 }
 
 __device__ __forceinline__ bool leading() {
@@ -183,6 +232,7 @@ struct State {
 
 __device__ __forceinline__ State save() {
   State s;
+  flush();
   asm volatile("mov.u32 %0, " WL_AT_ "; mov.u32 %1, " WL_HIGH_ "; mov.u32 %2, " WL_END_ "; mov.u32 %3, " WL_COUNT_
                "; selp.u32 %4, 1, 0, " WL_LEAD_ ";"
                : "=r"(s.at), "=r"(s.high), "=r"(s.end), "=r"(s.count), "=r"(s.lead));

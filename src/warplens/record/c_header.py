@@ -41,6 +41,7 @@ def text() -> str:
         "MODE_STOP": launch_buffer.FULL_MODES.index("stop"),
         "MODE_RING": launch_buffer.FULL_MODES.index("ring"),
         "SPARE": launch_buffer.SPARE,
+        "DIRECT_SPARE": launch_buffer.DIRECT_SPARE,
     }
     values |= {f"REFUSED_{name.upper()}": number for number, name in enumerate(launch_buffer.REFUSALS) if name}
     values |= {f"KIND_{kind.name}": kind.value for kind in layout.Kind}

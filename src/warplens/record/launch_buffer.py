@@ -3,7 +3,8 @@
 The CUDA header advances only the low 32 bits of its write address, so no track may cross a 4 GiB boundary;
 `BufferPlan.place` computes where in an allocation the buffer starts. Each track ends with spare slots that receive the
 stores of a full track, so that recording needs no branch; they do not count towards the capacity. Direct marks need
-one spare slot, woven marks need `SPARE`, because they claim the slots of a whole block of marks at once.
+`DIRECT_SPARE`, because an end stores the record of its begin too. Woven marks need `SPARE`, because they claim the
+slots of a whole block of marks at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ BUFFER_BYTES = 128
 WINDOW = 1 << 32
 SPARE = 96
 """Slots past a track's capacity that woven marks may write or point to; see weave/stores/launch_tracks.py."""
+DIRECT_SPARE = 2
+"""The same for direct marks; see include/warplens_ptx.h."""
 STORES = ("direct", "now", "late", "end", "mixed", "defer", "spread")
 """Values of `store` in the launch header: direct marks, or where the weaver placed the stores of woven marks."""
 REFUSALS = ("", "tracks", "block", "room")
@@ -92,7 +95,7 @@ def plan(
     records: int | None = None,
     full: str = "stop",
     every_thread: bool = False,
-    spare: int = 1,
+    spare: int = DIRECT_SPARE,
 ) -> BufferPlan:
     """Plan the buffer for one launch.
 

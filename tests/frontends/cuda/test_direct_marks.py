@@ -96,6 +96,21 @@ def test_without_a_buffer_or_a_track_nothing_is_written(kernel: str, full: str) 
     assert not any(written for _, _, _, _, written, _ in found)
 
 
+@pytest.mark.parametrize("kernel", ["nested", "early", "by_warp1", "by_predicate"])
+def test_a_full_track_has_lost_none_but_the_last(kernel: str) -> None:
+    """However many fit, also where a begin does and the end that stores it does not."""
+    _, whole = _launch(kernel, "stop", _planned(kernel, 60))
+    for records in range(14):
+        _, found = _launch(kernel, "stop", _planned(kernel, records))
+        assert [track[:-1] for track in found] == [track[:-1] for track in whole], "they are counted all the same"
+        for track, every in zip(found, whole, strict=True):
+            # A value and its payload take two slots, or leave the last one empty.
+            kept = [line for line in track[-1] if line != "empty 0"]
+            assert kept == every[-1][: len(kept)]
+            slots = sum(1 + line.startswith("value") for line in kept) + len(track[-1]) - len(kept)
+            assert slots == min(records, track[-2])
+
+
 def test_a_track_that_ends_beyond_4_gib_is_refused() -> None:
     """The upper half of an address is made from the buffer's, which reaches no further."""
     sizes = _planned("early", 7)

@@ -268,10 +268,13 @@ def test_off_leaves_the_kernel_as_it_was_without_marks(by: str, monkeypatch: pyt
 def test_begins_and_ends_stand_where_the_source_has_them_in_ptx() -> None:
     compiled = compile_cute(run_add, fake(), fake(), fake(), True, wlc.buffer())
     order = re.findall(
-        r"ld\.global\.b32|ld\.global\.f32|st\.global\.(?:b|f)32\s|@f\d st\.global\.cs\.v2", compiled.__ptx__
+        r"ld\.global\.(?:b|f)32|st\.global\.(?:b|f)32\s|%clock;|@f\d st\.global\.cs\.v2", compiled.__ptx__
     )
-    shown = "".join("L" if "ld" in found else "R" if "@f" in found else "S" for found in order)
-    assert re.search(r"RLLRRSRR", shown)
+    shown = "".join(
+        "L" if "ld" in found else "c" if "clock" in found else "R" if "@f" in found else "S" for found in order
+    )
+    # A begin reads the clock; an end reads it and stores both.
+    assert re.search(r"cLLcRRcScRR", shown)
 
 
 def _kernels() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from warplens.launch.lent_launch import LentLaunch
 from warplens.launch.woven import WovenKernel
 from warplens.ptx.symbols import plain_name
 from warplens.record.capture import Dim3
-from warplens.record.launch_buffer import SPARE, plan
+from warplens.record.launch_buffer import DIRECT_SPARE, SPARE, plan
 from warplens.record.name_table import Names, scan
 from warplens.sass.machine_code import MachineCode
 from warplens.weave.weaving import ParamBuffer, Weaving
@@ -66,7 +66,7 @@ def new_buffer(
         running.run.stalls.enter(lib.context())
     options = running.options
     # A track per thread is never woven, and there are many of them.
-    spare = 1 if every_thread else SPARE
+    spare = DIRECT_SPARE if every_thread else SPARE
     sizes = plan(
         grid, block, records=options.records_per_warp, full=options.full, every_thread=every_thread, spare=spare
     )

@@ -1,8 +1,8 @@
 """The PTX a kernel of the CuTe DSL records with: text only, so that it can be read and tested without the DSL.
 
 The write position lives in PTX registers that `DECLARE` puts into the kernel's entry block; inline asm of the same
-function sees them by name, so that nothing is threaded through user code. They are four, and what is live beside them
-at a mark is the first word of its record: marks shall not cost a kernel registers, however many there are in a loop.
+function sees them by name, so that nothing is threaded through user code. What is live beside them at a mark is the
+first words of its records: marks shall cost a kernel few registers, however many there are in a loop.
 
 Unlike in `include/warplens_ptx.h`, the sizes of the buffer are kernel parameters, so that the prologue waits for no
 load, and one number says both how much room is left and how much was lost: a full track stores nothing.
@@ -20,17 +20,15 @@ from warplens.record.layout import (
     HEADER_BYTES,
     SLOT_BYTES,
     TRACK_MAGIC,
-    Kind,
     TrackState,
     ValueType,
-    split_word0,
 )
 from warplens.record.name_table import NAMES_BYTES
 
-DECLARE = ".reg .b32 wl_at, wl_high, wl_left, wl_mask, wl_clock; .reg .pred wl_lead;"
+DECLARE = ".reg .b32 wl_at, wl_high, wl_left, wl_mask, wl_clock, wl_word; .reg .pred wl_lead, wl_held;"
 """wl_at, wl_high: the address of the next slot (no track crosses a 4 GiB boundary); wl_left: `_FULL` and the slots that
-are left. In a ring wl_at stays at the first slot, wl_left counts bytes from 0, and wl_mask wraps them. wl_clock: the
-last mark's clock."""
+are left. In a ring wl_at stays at the first slot, wl_left counts bytes from 0, and wl_mask wraps them. wl_held: whether
+the record of a begin is not stored yet; wl_word and wl_clock: that record."""
 
 _FULL = 0x7DFFFFFF
 """Where wl_left stands in a full track. It goes on from there to 0 and stays: what is lost is counted up to 2^31, and
@@ -56,38 +54,90 @@ class Leader:
 LANE0 = Leader()
 
 
+def begin(word: int, full: str) -> str:
+    """The begin of a region only reads the clock; the next mark stores its record, behind its own clock read.
+
+    A store reads its registers late, and what writes to them waits for that: here, it would be the region itself.
+    """
+    return f"""{{
+    {_flush(full)}
+    mov.b32 wl_word, {word}; setp.eq.b32 wl_held, 0, 0;
+    @wl_lead mov.u32 wl_clock, %clock;
+}}"""
+
+
 def records(words: Sequence[str | int], full: str) -> str:
     """Records that share one clock read; each word is a record's first, a number or an operand."""
-    opens = all(isinstance(word, int) and split_word0(word)[0] in (Kind.BEGIN, Kind.ASYNC_BEGIN) for word in words)
+    if len(words) == 1 and full != "ring":
+        return _record(words[0])
     ready = " ".join(_word(at, word, full) for at, word in enumerate(words))
-    stores = " ".join(
-        f"{_slot(at, full)} @f{at} st.global.cs.v2.b32 [{_place(at, full)}], {{w{at}, wl_clock}};"
-        for at in range(len(words))
-    )
-    return _mark(ready, stores, len(words), full, ahead=opens)
+    early = " ".join(f"@f{at} st.global.cs.v2.b32 [b{at}], {{w{at}, c}};" for at in range(len(words) - 1))
+    return _mark(ready, early, len(words), full)
 
 
 def payload(word: str | int, value: str, full: str) -> str:
     """Payload, then record. Where only one slot is left it stays empty: a lone payload could be read as a record."""
-    stores = f"""{_slot(0, full)} @f1 st.global.cs.b64 [{_place(0, full)}], {value};
-    {_slot(1, full)} @f1 st.global.cs.v2.b32 [{_place(1, full)}], {{w1, wl_clock}};"""
-    return _mark(f"{_room(0, full)} {_word(1, word, full)}", stores, 2, full)
+    ready = f"{_room(0, full)} {_word(1, word, full)}"
+    return _mark(ready, f"@f1 st.global.cs.b64 [b0], {value};", 2, full)
 
 
-def _mark(ready: str, stores: str, slots: int, full: str, *, ahead: bool = False) -> str:
-    """The clock is read ahead of every store, which it would wait for; at a begin also behind all that can be `ready`.
+_CLOCK = """mov.u32 c, %clock;
+    not.pred free, wl_held; and.pred free, free, wl_lead; @free prmt.b32 wl_clock, c, c, 0x7654;"""
+"""The clock is read first, into a register that no earlier store makes it wait for.
 
-    An end, and an anchor beside its timer, read it at once. It has a register to itself, since threads that do not lead
-    keep what they have in it: in one of a store before the mark, which reads its own late, the clock would wait for it.
-    """
-    clock = "@wl_lead mov.u32 wl_clock, %clock;"
+The last store of a mark is always that of wl_clock: the record of a begin that is held, else the mark's own. A begin,
+which reads its clock into the same register, waits there until all stores have read theirs. The predicate of that read,
+which is false in threads that do not lead, keeps ptxas from taking another register, and so does the prmt, a copy.
+"""
+
+
+def _record(word: str | int) -> str:
+    """One record, and that of a begin before it: next to each other, they share an address."""
     return f"""{{
-    .reg .b32 o, {", ".join(f"w{at}" for at in range(slots))}; .reg .b64 a;
-    .reg .pred {", ".join(f"f{at}" for at in range(slots))};
-    {f"{ready} {clock}" if ahead else f"{clock} {ready}"}
-    {stores}
-    {_next(slots, full)}
+    .reg .b32 c, w0, w1; .reg .b64 a; .reg .pred free, f0, f1;
+    {_CLOCK}
+    setp.gt.s32 f0, wl_left, {_FULL}; setp.gt.and.s32 f1, wl_left, {_FULL + 1}, wl_held;
+    selp.b32 w1, {word}, 0, f1; @!wl_held mov.b32 wl_word, {word}; selp.b32 w0, wl_word, 0, f0;
+    mov.b64 a, {{wl_at, wl_high}};
+    @f1 st.global.cs.v2.b32 [a+{SLOT_BYTES}], {{w1, c}};
+    @f0 st.global.cs.v2.b32 [a], {{w0, wl_clock}};
+    @f0 add.u32 wl_at, wl_at, {SLOT_BYTES}; @f1 add.u32 wl_at, wl_at, {SLOT_BYTES};
+    sub.s32 wl_left, wl_left, 1; @wl_held sub.s32 wl_left, wl_left, 1; {_CLAMP}
+    setp.ne.b32 wl_held, 0, 0;
 }}"""
+
+
+def _mark(ready: str, early: str, slots: int, full: str) -> str:
+    """As many slots with one clock: the `early` stores, the last record, and the record of a begin that is held."""
+    last = slots - 1
+    places = " ".join(_place(f"b{at}", at, full) for at in range(slots))
+    return f"""{{
+    .reg .b32 c, o, {_each("w", slots)}; .reg .b64 a, {_each("b", slots)};
+    .reg .pred free, held, then, {_each("f", slots)};
+    {_CLOCK}
+    {_room(0, full, "then")} and.pred held, then, wl_held; {_place("a", 0, full)} {_step("@wl_held", "@held", full)}
+    {ready} {places}
+    {early}
+    and.pred then, wl_held, f{last}; @then st.global.cs.v2.b32 [b{last}], {{w{last}, c}};
+    @!wl_held mov.b32 wl_word, w{last}; @!wl_held mov.b64 a, b{last}; @!wl_held mov.pred held, f{last};
+    @held st.global.cs.v2.b32 [a], {{wl_word, wl_clock}};
+    {" ".join(_step("", f"@f{at}", full) for at in range(slots))} {"" if full == "ring" else _CLAMP}
+    setp.ne.b32 wl_held, 0, 0;
+}}"""
+
+
+def _each(letter: str, count: int) -> str:
+    return ", ".join(f"{letter}{at}" for at in range(count))
+
+
+def _flush(full: str) -> str:
+    """Store the record of a begin that is still held."""
+    return f"""{{
+    .reg .b32 o; .reg .b64 a; .reg .pred held;
+    {_room(0, full, "held")} and.pred held, held, wl_held; {_place("a", 0, full)}
+    @held st.global.cs.v2.b32 [a], {{wl_word, wl_clock}};
+    {_step("@wl_held", "@held", full)} {"" if full == "ring" else "@wl_held " + _CLAMP} setp.ne.b32 wl_held, 0, 0;
+    }}"""
 
 
 def value(word: int, kind: ValueType, full: str, *, narrow: bool) -> str:
@@ -103,12 +153,13 @@ def anchor(word: int, full: str) -> str:
     return f"{{\n.reg .b64 ns;\nmov.u64 ns, %globaltimer;\n{payload(word, 'ns', full)}\n}}"
 
 
-def _room(number: int, full: str) -> str:
+def _room(number: int, full: str, name: str = "") -> str:
     """f: whether this warp writes to the slot so many behind the next one."""
+    name = name or f"f{number}"
     if full == "ring":
         # Never 1, but only we know: see `_word`.
-        return f"setp.ne.and.b32 f{number}, wl_left, 1, wl_lead;"
-    return f"setp.gt.s32 f{number}, wl_left, {_FULL + number};"
+        return f"setp.ne.and.b32 {name}, wl_left, 1, wl_lead;"
+    return f"setp.gt.s32 {name}, wl_left, {_FULL + number};"
 
 
 def _word(number: int, word: str | int, full: str) -> str:
@@ -117,24 +168,23 @@ def _word(number: int, word: str | int, full: str) -> str:
     return f"{_room(number, full)} selp.b32 w{number}, {word}, 0, f{number};"
 
 
-def _slot(number: int, full: str) -> str:
-    """a: where a mark's slots begin; in a ring, where this one is."""
+def _place(name: str, number: int, full: str) -> str:
+    """name: the address of the slot so many behind the next one."""
+    step = number * SLOT_BYTES
     if full == "ring":
-        which = f"add.u32 o, wl_left, {number * SLOT_BYTES}; and.b32 o, o, wl_mask; add.u32 o, o, wl_at;"
-        return f"{which} mov.b64 a, {{o, wl_high}};"
-    return "" if number else "mov.b64 a, {wl_at, wl_high};"
+        low = f"add.u32 o, wl_left, {step}; and.b32 o, o, wl_mask; add.u32 o, o, wl_at;"
+        return f"{low} mov.b64 {name}, {{o, wl_high}};"
+    return f"mov.b64 {name}, {{wl_at, wl_high}};" + (f" add.s64 {name}, {name}, {step};" if step else "")
 
 
-def _place(number: int, full: str) -> str:
-    return "a" if full == "ring" else f"a+{number * SLOT_BYTES}"
-
-
-def _next(slots: int, full: str) -> str:
+def _step(guard: str, written: str, full: str) -> str:
+    """Go on by one slot, which is `written` or lost."""
     if full == "ring":
-        return f"add.u32 wl_left, wl_left, {slots * SLOT_BYTES};"
-    steps = " ".join(f"@f{at} add.u32 wl_at, wl_at, {SLOT_BYTES};" for at in range(slots))
-    return f"{steps} sub.s32 wl_left, wl_left, {slots}; max.s32 wl_left, wl_left, 0;"
+        return f"{guard} add.u32 wl_left, wl_left, {SLOT_BYTES};"
+    return f"{written} add.u32 wl_at, wl_at, {SLOT_BYTES}; {guard} sub.s32 wl_left, wl_left, 1;"
 
+
+_CLAMP = "max.s32 wl_left, wl_left, 0;"
 
 _LOCAL = """.reg .pred p, q, s; .reg .b32 b, c, k, l, m, n, t, u, w, x, y, z; .reg .b64 a, d, e;"""
 
@@ -167,7 +217,7 @@ def prologue(leader: Leader, full: str, *, sized: bool) -> str:
     @q st.global.v2.b64 [a+{HEADER_AT["start_clock"]}], {{d, e}};
     add.s64 a, a, {HEADER_BYTES}; mov.b64 {{wl_at, wl_high}}, a;
     shl.b32 t, c, 3; add.u32 t, t, wl_at; setp.ge.and.u32 wl_lead, t, wl_at, q;
-    mov.b32 wl_clock, 0;
+    mov.b32 wl_clock, 0; mov.b32 wl_word, 0; setp.ne.b32 wl_held, 0, 0;
     {_ring_start() if full == "ring" else f"add.u32 wl_left, c, {_FULL}; selp.b32 wl_left, wl_left, 0, wl_lead;"}
 }}"""
 
@@ -237,6 +287,7 @@ def epilogue(leader: Leader, full: str, names: bytes, symbol: str, *, sized: boo
     back = HEADER_BYTES
     return f"""{{
     {_LOCAL}
+    {_flush(full)}
     {written} {start}
     mov.b64 a, {{t, wl_high}}; mov.b32 t, {int(TrackState.EXITED)};
     mov.u64 e, %globaltimer; mov.u64 d, %clock64;

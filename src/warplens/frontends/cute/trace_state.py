@@ -13,7 +13,7 @@ from warplens.frontends.cute import record_ptx
 from warplens.frontends.cute.asm import call_site, emit, enclosing, last_operation
 from warplens.frontends.cute.mark_arguments import check_barrier, scalar, whole_number
 from warplens.record.barrier_words import MAX_BARRIER, OPERATION_SHIFT, PARITY_SHIFT, BarrierWord, Operation
-from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, word0
+from warplens.record.layout import MAX_TAG, TAG_SHIFT, Kind, ValueType, split_word0, word0
 from warplens.record.name_table import KERNEL_MAGIC, name_object, region_id
 
 _BARRIERS = ("nvvm.barrier", "nvvm.barrier0", "nvvm.cluster.wait", "nvvm.barrier.sync", "gpu.barrier")
@@ -105,7 +105,13 @@ class Recording(MarkedKernel):
         emit(record_ptx.anchor(word0(Kind.ANCHOR), self.full))
 
     def _record(self, word: int) -> None:
-        """Leave a record here. One right after another shares its clock read: nothing lies between them."""
+        """Leave a record here. One right after another shares its clock read: nothing lies between them.
+
+        A begin has its own: what the records before it wait for is not its region's.
+        """
+        if split_word0(word)[0] == Kind.BEGIN:
+            emit(record_ptx.begin(word, self.full))
+            return
         block = enclosing()[1]
         before, words = last_operation(block), [word]
         if self.newest is not None and before is not None and self.newest[0] == before:
