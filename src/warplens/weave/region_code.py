@@ -200,6 +200,8 @@ class _Counter:
                 count(counts, one)
                 if need := self.needs.get(id(one.node)):
                     counts[f"{need.value}_barriers"] += one.trips
+                    if one.looped:
+                        counts["looped_barriers"] += one.trips
                 if one.looped:
                     counts["loops"] = 1
         self._add_bytes(counts, executed)

@@ -32,7 +32,7 @@ def _judge(e: Evidence) -> Finding:
         "it passes before an SM is in its first useful region.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
-        Gain.around(_fused(e, plain), roof=0.98)
+        Gain.around(_fused(e, plain), _at_full_speed(e, plain), roof=0.98)
         if _is_one_of_many(e)
         else Gain.between(0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
         HIGH if plain < _SHORT_NS / 2 else MEDIUM,
@@ -54,6 +54,11 @@ def _compared(plain: float) -> str:
 def _fused(e: Evidence, plain: float) -> float:
     """What one launch with the work of many saves: their launches, and time in which few warps of an SM work."""
     return 1 - plain * min(e.warps.per_sm / _FULL_WARPS, 1.0) / (plain + _FOLLOWING_NS)
+
+
+def _at_full_speed(e: Evidence, plain: float) -> float:
+    """The same if the one launch keeps the schedulers or the memory busy, as many blocks do."""
+    return 1 - plain * (1 - e.room) / (plain + _FOLLOWING_NS)
 
 
 def _is_one_of_many(e: Evidence) -> bool:

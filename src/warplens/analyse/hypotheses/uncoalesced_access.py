@@ -127,7 +127,8 @@ def _gain(e: Evidence, share: float, lost: float, unused: float = 1.0) -> Gain:
     roof = 1 - (1 - lost) / _LINE_OF_SECTORS
     gain = e.gain(e.surely_gained * min(saved, (1 + share) / 2 * unused), saved, roof=roof)
     # It may hold up all the others as well: then as much is left as keeps the schedulers or the memory busy.
-    held = min(1 - left, e.room)
+    # Each line takes a look-up.
+    held = min(roof, e.room)
     return Gain.between(gain.low, max(gain.high, min(held, roof, e.most_gain))) if lost >= _SEVERE_LOSS else gain
 
 
