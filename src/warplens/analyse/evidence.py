@@ -379,9 +379,9 @@ class Evidence(VariantVerdicts):
 
     @property
     def warps_per_block(self) -> int:
-        """The warps of a block that were launched, or that left records where that is not known."""
+        """The warps of a block that were launched, or that left records."""
         info = next(iter(self.infos), None)
-        return -(-math.prod(info.block) // LANES) if info else max(round(self.lives_per_block), 1)
+        return max(-(-math.prod(info.block) // LANES) if info else 1, round(self.lives_per_block))
 
     @property
     def lives_per_block(self) -> float:
