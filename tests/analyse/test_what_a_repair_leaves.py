@@ -53,7 +53,9 @@ def test_blocks_that_execute_the_same_are_not_uneven() -> None:
     spans = []
     for block in range(2 * SMS):
         lasts = 4_000 + 400 * (block * 37 % 11)
-        spans += [Span("load", turn * lasts, lasts, block, warp, sm=block % SMS) for turn in range(4) for warp in range(4)]
+        spans += [
+            Span("load", turn * lasts, lasts, block, warp, sm=block % SMS) for turn in range(4) for warp in range(4)
+        ]
     load = {"instructions": 20, "loads": 4, "load_bytes": 16, "load_waste": 1, "moved_bytes": 512, "fetch_bytes": 512}
     said = [
         verdict(findings(kernel(spans, {"load": {**load, **more}})), "block imbalance").verdict
@@ -73,7 +75,7 @@ def test_where_most_warps_work_more_loads_in_flight_gain_what_the_schedulers_lea
         spans = []
         for warp in range(36):
             at = 0
-            for turn in range(8):
+            for _ in range(8):
                 spans += [Span("get", at, 5_000, 0, warp), Span("work", at + 5_000, 10_000, 0, warp)]
                 at += 15_000
         spans = [replace(one, block=block, sm=block) for block in range(SMS) for one in spans]

@@ -75,8 +75,8 @@ def needs(body: str, bounds: str = "__launch_bounds__(256)") -> list[Need]:
         # One of two buffers, by a condition of the data or by the round.
         ("__shared__ float a[256], b[256]; float* p = n & 1 ? a : b; p[tid] = v; SYNC; v += a[255 - tid];",
          [{UNKNOWN, NEEDED}]),
-        ("__shared__ float t[2][256]; for (int r = 0; r < n; ++r) { t[r & 1][tid] = v; SYNC; v += t[r & 1][255 - tid]; }",
-         [{NEEDED, UNKNOWN}]),
+        ("__shared__ float t[2][256]; for (int r = 0; r < n; ++r) { t[r & 1][tid] = v; SYNC; "
+         "v += t[r & 1][255 - tid]; }", [{NEEDED, UNKNOWN}]),
         ("__shared__ float t[2][256]; for (int r = 0; r < n; ++r) { t[r & 1][tid] = v; SYNC; v += t[r & 1][tid ^ 1]; }",
          [{UNKNOWN, UNNEEDED}]),
         # An index that was loaded, a place that was taken from a counter.
@@ -109,7 +109,8 @@ def needs(body: str, bounds: str = "__launch_bounds__(256)") -> list[Need]:
         ("out[tid] = v; __threadfence(); SYNC; if (tid == 0) atomicAdd((int*)out + 9, 1);", [{UNKNOWN}]),
         ("v = __syncthreads_or(v > n);", [{NEEDED}]),
         # Words of 16 bytes.
-        ("__shared__ float4 t[256]; t[tid] = make_float4(v, v, v, v); SYNC; v = ((float*)t)[tid * 4 + 3];", [{UNNEEDED}]),
+        ("__shared__ float4 t[256]; t[tid] = make_float4(v, v, v, v); SYNC; v = ((float*)t)[tid * 4 + 3];",
+         [{UNNEEDED}]),
         ("__shared__ float4 t[256]; t[tid] = make_float4(v, v, v, v); SYNC; v = ((float*)t)[tid];", [{NEEDED}]),
     ],
 )  # fmt: skip
@@ -214,10 +215,12 @@ def _race(steps: list[_Step], kept: list[bool], looped: bool) -> bool:
 
 
 _STEPS = st.lists(
-    st.builds(_Step, st.sampled_from(sorted(_ARRAYS)), st.booleans(), st.sampled_from(_INDICES), st.sampled_from(_GUARDS)),
+    st.builds(
+        _Step, st.sampled_from(sorted(_ARRAYS)), st.booleans(), st.sampled_from(_INDICES), st.sampled_from(_GUARDS)
+    ),
     min_size=2,
     max_size=4,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

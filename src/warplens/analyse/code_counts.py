@@ -35,8 +35,8 @@ class CodeCounts:
     warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
     indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
     waits for an mbarrier or for asynchronous copies. Of `barriers`, at the needed ones warps surely exchange data, at
-    the unneeded ones surely not, and of the unknown ones the code does not say it, and
-    `looped_barriers` are those in a loop of unknown length; older recordings have none of these. `repeats` says that some bytes are moved in a loop of
+    the unneeded ones surely not, and of the unknown ones the code does not say it; `looped_barriers` are those in a
+    loop of unknown length. Older recordings have none of these. `repeats` says that some bytes are moved in a loop of
     unknown length, `loops` that any access, barrier or atomic is in one, `unbounded` that any instruction is.
 
     `moved_bytes` are the bytes that a warp asks global memory for or stores, each byte once, and `wasted_bytes` those

@@ -1,7 +1,7 @@
 """Which arrays an address may be in: the variables and pointers that it is computed from.
 
-An address is the sum of a base and an index. Where it comes by several ways, as the pointer of a loop does or the one of
-two buffers that a condition picks, it may be in the array of each. An index that was loaded or multiplied is no base.
+An address is the sum of a base and an index. Where it comes by several ways, as the pointer of a loop does or the one
+of two buffers that a condition picks, it may be in the array of each. What was loaded or multiplied is an index.
 """
 
 from __future__ import annotations

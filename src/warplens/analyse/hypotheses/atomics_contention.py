@@ -50,12 +50,12 @@ def _in_shared_memory(e: Evidence) -> Finding | None:
     lost = min(sum(found.values()) + _loads_behind(e), e.room)
     if lost < _LEAST:
         return None
-    cycles = _median(e, name)
+    cycles, alone = _median(e, name), _alone_in_shared(e, name)
     return e.supported(
         CAUSE,
-        f"Atomic operations on shared memory queue: `{name}`, with {integer(e.code[name].shared_atomics)} of them, takes "
-        f"{percent(e.shares[name])} of warp time (median {integer(cycles)} cycles, {integer(_alone_in_shared(e, name))} "
-        "without a queue), and what waits behind them takes longer as well.",
+        f"Atomic operations on shared memory queue: `{name}` makes {integer(e.code[name].shared_atomics)} of them and "
+        f"takes {percent(e.shares[name])} of warp time (median {integer(cycles)} cycles, {integer(alone)} without a "
+        "queue), and what waits behind them takes longer as well.",
         _ADVICE,
         e.gain(lost, roof=e.room),
         MEDIUM,

@@ -33,7 +33,9 @@ def _judge(e: Evidence) -> Finding:
             CAUSE, f"the warps of late blocks wait for one of theirs at `{one.late_region}`: uneven are the warps"
         )
     if not one.slow_sms and _same_work(e):
-        return e.refuted(CAUSE, "all blocks run the same instructions: what makes some of them late is no work of theirs")
+        return e.refuted(
+            CAUSE, "all blocks run the same instructions: what makes some of them late is no work of theirs"
+        )
     what, advice = _sentences(one)
     if e.shown_life < _SHOWN:
         what += f" Their first and last records show {percent(e.shown_life)} of the blocks' lives."
