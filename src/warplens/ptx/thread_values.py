@@ -238,6 +238,10 @@ def _add(first: ThreadValue, second: ThreadValue, sign: int = 1) -> ThreadValue:
     return ThreadValue(first.threads + sign * second.threads, terms, firm)
 
 
+def difference(first: ThreadValue, second: ThreadValue) -> ThreadValue:
+    return _add(first, second, -1)
+
+
 def _number(text: str) -> int:
     """The number that 64 bits stand for; 0 for one that is damaged."""
     digits = text.rstrip("uU")

@@ -11,9 +11,11 @@ from warplens.ptx.block_dependence import BlockDependence
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.lane_accesses import LaneAccess, accessed_address, lane_access, largest_waste
 from warplens.ptx.lane_values import LaneValues, WarpPlace
+from warplens.ptx.loop_lengths import LoopLengths
 from warplens.ptx.natural_loops import NaturalLoop, natural_loops
 from warplens.ptx.operands import RegisterWriters
 from warplens.ptx.thread_guards import ALL_THREADS, ThreadGuards
+from warplens.ptx.thread_values import ThreadValues, block_shapes
 from warplens.ptx.tree import Function, Instruction
 from warplens.weave.access_bytes import Executed, by_base, load_levels, moved_and_touched
 from warplens.weave.code_between import CodeBetween
@@ -85,6 +87,8 @@ class _Counter:
         self.writers = RegisterWriters(instructions)
         self.depends = BlockDependence(self.writers)
         self.needs = barrier_needs(function, self.flow)
+        shape = block_shapes(function).usual[0]
+        self.lengths = LoopLengths(self.flow, self.writers, ThreadValues(self.writers, *shape), self.depends)
         # Most instructions are no access to memory and have nothing to do with an address.
         moving = [one for one in instructions if one.opcode in COUNTED]
         self.addresses = [address for one in moving if (address := accessed_address(one))]
@@ -159,13 +163,15 @@ class _Counter:
             trips, looped = self.segments.repeats(segment, start)
             inner = self.guards.around(segment.block) - outer
             dropped = _other_side(segment)
+            lengths = [self.lengths.uneven(loop) for loop in self.segments.unknown_loops(segment, start)]
+            uneven = any(by_warp for by_warp, _ in lengths), any(by_block for _, by_block in lengths)
             for _, node in segment.nodes:
                 if id(node) not in dropped:
                     counted = node.opcode in COUNTED
                     own = {(node.predicate, node.negated)} if node.predicate and node.opcode != "bra" else set()
                     active = self.guards.active(inner | own) if counted else ALL_THREADS
                     access = self._access(node, active.lanes) if counted else None
-                    found.append(Executed(node, access, active, trips, looped, self.segments.depth(segment)))
+                    found.append(Executed(node, access, active, trips, looped, self.segments.depth(segment), uneven))
                     if id(node) in self.polls:
                         found.append(Executed(_poll(self.polls[id(node)]), None, ALL_THREADS, trips, looped, 0))
         return found
@@ -195,7 +201,9 @@ class _Counter:
                 continue
             counts["instructions"] += one.trips
             if one.looped:
-                counts["unbounded"] = 1
+                counts["unbounded"] = counts["lengths_known"] = 1
+                for name, differs in zip(_UNEVEN, one.uneven, strict=True):
+                    counts[name] = max(counts[name], float(differs))
             if one.node.opcode in COUNTED:
                 count(counts, one)
                 if need := self.needs.get(id(one.node)):
@@ -249,7 +257,10 @@ class _Counter:
 
 
 _POLL = "(poll)"
-_WORST = frozenset({"ways", "load_waste", "store_waste", "loops", "repeats", "unbounded", "load_levels"})
+_UNEVEN = ("uneven_warps", "uneven_blocks")
+_WORST = frozenset(
+    {"ways", "load_waste", "store_waste", "loops", "repeats", "unbounded", "load_levels", "lengths_known", *_UNEVEN}
+)
 
 
 def _poll(kind: str) -> Instruction:

@@ -17,6 +17,7 @@ _LEAST = 0.05
 _LARGE = 0.15
 _SHOWN = 0.5
 _EVEN = 1.05
+_MOSTLY = 0.8
 
 
 def _judge(e: Evidence) -> Finding:
@@ -65,10 +66,13 @@ def _most(e: Evidence, lost: float) -> float:
 
 
 def _same_work(e: Evidence) -> bool:
-    """Whether the code shows that no block executes more than the others: regions of known length, as often in each."""
+    """Whether the code shows that no block executes more than the others: regions of the same length, as often in each,
+    that mostly access memory. Elsewhere a block may take the longer side of a branch."""
+    if sum(e.fetching.values()) + sum(e.awaiting.values()) < _MOSTLY:
+        return False
     lives, cells = e.lives, e.lives.cells
     codes = [e.code.get(name) for name in e.warps.regions]
-    if not codes or e.mostly_unmarked or any(one is None or one.loops or one.unbounded or one.polls for one in codes):
+    if not codes or e.mostly_unmarked or any(one is None or one.differs_by_block or one.polls for one in codes):
         return False
     many = len(lives.regions)
     ran = np.bincount(lives.block[cells.track] * many + cells.region, cells.count, len(lives.blocks) * many)

@@ -85,7 +85,7 @@ def _only_loads(e: Evidence, region: str) -> bool:
     """Whether a region loads the same for each warp and does little else: what it takes more is a queue. Older
     recordings do not say which loops have a known length."""
     code = e.code.get(region)
-    return bool(code and code.moves_memory and code.fetch_bytes and not (code.loops or code.unbounded))
+    return bool(code and code.moves_memory and code.fetch_bytes and not code.differs_by_warp)
 
 
 def _of_unequal_length(e: Evidence) -> str | None:
@@ -103,7 +103,7 @@ def _of_unequal_length(e: Evidence) -> str | None:
         group = group.reshape(-1)
         most = reduce_by(np.maximum, count, group, len(blocks))
         mean = np.bincount(group, count) / np.bincount(group)
-        if code.loops or code.unbounded or float((most / np.maximum(mean, 1)).mean()) >= _FACTOR:
+        if code.differs_by_warp or float((most / np.maximum(mean, 1)).mean()) >= _FACTOR:
             return name
     return None
 
