@@ -97,3 +97,26 @@ def test_loads_behind_atomics_that_queue_in_shared_memory_wait_as_well() -> None
     assert one.gain.low > 0.2
     plain = kernel(spans, {"get": get, "count": {"instructions": 9, "shared": 4, "ways": 1}})
     assert verdict(findings(plain), "atomics contention").verdict == "refuted"
+
+
+def test_few_unused_bytes_are_no_uncoalesced_access() -> None:
+    """One load of 16 touches four times its sectors, the others none too many."""
+    rows = {"instructions": 150, "loads": 16, "load_bytes": 160, "load_waste": 4, "moved_bytes": 4_160}
+    said = []
+    for wasted in (192, 4_160):
+        code = {"rows": {**rows, "wasted_bytes": wasted, "fetch_bytes": 4_160 + wasted}}
+        said.append(
+            verdict(findings(kernel(loop({"rows": 3_000, "y": 10}, warps=16), code)), "uncoalesced access").verdict
+        )
+    assert said == ["refuted", "supported"]
+
+
+def test_uneven_warps_gain_no_more_than_the_schedulers_leave() -> None:
+    """Where 1,000 instructions of each of 8 warps take 80 % of the schedulers, even work saves little."""
+    spans = rounds_with_barrier(lambda turn, warp: 9_000 if warp == turn % 8 else 1_000)
+    sync = {"instructions": 1, "barriers": 1, "needed_barriers": 1}
+    gains = []
+    for each in (90, 6_500):
+        code = {"walk": {"instructions": each, "unbounded": 1}, "sync": sync}
+        gains.append(verdict(findings(kernel(spans, code)), "warp imbalance").gain.high)
+    assert gains[1] < 0.25 < gains[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 
 from tests.support.cuda_compilers import needs_nvrtc
 from warplens.frontends.cuda import woven_build
-from warplens.frontends.cuda.nvrtc import compile_ptx
+from warplens.frontends.cuda.nvrtc import compile_ptx, cuda_includes
 from warplens.ptx.barrier_need import Need, barrier_needs
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.tree import parse
 
 pytestmark = needs_nvrtc
+ATTENTION = Path(__file__).parents[2] / "examples" / "attention"
 NEEDED, UNNEEDED, UNKNOWN = Need.NEEDED, Need.UNNEEDED, Need.UNKNOWN
 _ARGUMENTS = "const float* in, float* out, const int* at, int n"
 _KERNEL = """
@@ -245,3 +247,14 @@ def test_the_oracle_sees_races() -> None:
     assert _race([one, other], [False, True], False)
     assert not _race([one, other], [True, True], False)
     assert all(itertools.starmap(lambda index, guard: index.text and guard.text, zip(_INDICES, _GUARDS, strict=False)))
+
+
+@pytest.mark.parametrize("source", ["broken/decode.cu", "tiled.cu", "flash.cu", "naive.cu"])
+def test_the_attention_examples_need_all_of_their_barriers(source: str) -> None:
+    """Scores that one loop writes and another reads, tiles that are overwritten, sums by one value per warp."""
+    path = ATTENTION / source
+    options = ["-DHEAD=128", "-DELEMENT=half_t", f"--include-path={ATTENTION}", *cuda_includes(), *woven_build.FLAGS]
+    for function in parse(compile_ptx(path.read_text(), path.name, "sm_90a", options)).entries:
+        found = barrier_needs(function, ControlFlow(function)).values()
+        assert found
+        assert UNNEEDED not in found

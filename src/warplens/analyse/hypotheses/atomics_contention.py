@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warplens.analyse.code_counts import CodeCounts
+from warplens.analyse.code_counts import LEAST_CYCLES, CodeCounts
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, SUPPORTED, Finding, Gain
@@ -13,7 +13,7 @@ from warplens.wording import integer, percent
 
 CAUSE = "atomics contention"
 _WORDS = {"atomic", "atomics", "atom", "atomicadd", "red"}
-_LEAST, _LEAST_OWN = 0.1, 0.02
+_LEAST, _LEAST_OWN, _LONG_OWN = 0.1, 0.02, 0.3
 _IDLE = 0.5
 """Of the memory's peak: below this share, latency is what loads take."""
 _ADVICE = (
@@ -45,7 +45,7 @@ def _in_shared_memory(e: Evidence) -> Finding | None:
         if name and name in e.shares and e.kinds[name] is not Purpose.WAIT and _only_in_shared_memory(one)
     }
     name = max(found, key=lambda region: found[region], default="")
-    if not name or found[name] < _LEAST_OWN or e.memory_busy:
+    if not name or found[name] < (_LONG_OWN if e.memory_busy else _LEAST_OWN):
         return None
     lost = min(sum(found.values()) + _loads_behind(e), e.room)
     if lost < _LEAST:
@@ -66,9 +66,9 @@ def _in_shared_memory(e: Evidence) -> Finding | None:
 
 
 def _only_in_shared_memory(one: CodeCounts) -> bool:
-    """Whether it is known how many atomics an instance makes: older recordings do not tell a loop."""
+    """Whether it is known how much an instance does: older recordings do not tell a loop."""
     known = one.fetch_bytes or not one.loads
-    return bool(one.shared_atomics and known) and not (one.atomics or one.loops or one.polls)
+    return bool(one.shared_atomics and known) and not (one.atomics or one.loops or one.unbounded or one.polls)
 
 
 def _alone_in_shared(e: Evidence, name: str) -> float:
@@ -79,7 +79,8 @@ def _alone_in_shared(e: Evidence, name: str) -> float:
     before = [first for first, after in e.followers.items() if name in after and first in e.code]
     awaited = any(e.code[first].loads and took(e, first) < _latency(e) for first in before)
     loads = max(one.load_levels, 1) if one.loads else float(awaited)
-    return one.shared_atomics * each + (_LOAD_LATENCIES * loads + one.barriers) * _LATENCY_CYCLES
+    waits = _LOAD_LATENCIES * loads + one.barriers
+    return one.shared_atomics * each + waits * _LATENCY_CYCLES + LEAST_CYCLES * one.instructions
 
 
 def _of_queue(e: Evidence, name: str) -> float:

@@ -21,6 +21,9 @@ _LEAST = 0.1
 _LEAST_WAYS = 4
 _LEAST_MEAN = 1.5
 _LEAST_COUNTED = 0.25
+_REACHABLE = 0.9
+"""Of the listed peak of the memory."""
+_OFTEN_BUSY = 0.4
 _BUSY = 0.5
 """From this share of the time on, shared memory is what the kernel waits for."""
 _SHARED_LATENCY = 30
@@ -85,21 +88,27 @@ def _from_code(e: Evidence) -> Finding:
     # How often a loop inside the region runs is not known, and what else it waits for may take as long.
     unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and plain <= _BUSY)
     unknown = " The trace does not show how often, as they are in a loop beside accesses to memory." if unsure else ""
-    all_ = min(_held_up(e), 1.0)
+    # Where shared memory is busy for little of the time, others hide it.
+    all_ = min(_held_up(e), 1.0) if e.shared_busy >= _OFTEN_BUSY else 0.0
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
         f"{percent(share)} of warp time: each such access takes {ways} times as long.{unknown}",
         _ADVICE,
         # How long the kernel takes without marks is an estimate.
-        e.gain(slower * busy, slower * plain)
+        _beside_memory(e, slower * busy, slower * plain)
         if plain > _BUSY
-        else e.gain(max(slower * waited, all_), max(slower * max(plain, most), all_)),
+        else _beside_memory(e, max(slower * waited, all_), max(slower * max(plain, most), all_)),
         LOW if unsure else HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
+
+
+def _beside_memory(e: Evidence, least: float, most: float) -> Gain:
+    """Sectors that no lane uses may keep the memory busy once nothing else does."""
+    return e.gain(min(least, max(1 - (e.memory_at_most or 0.0) / _REACHABLE, 0.0)), most)
 
 
 def _held_up(e: Evidence) -> float:
