@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from warplens.ptx.barrier_need import barrier_needs
 from warplens.ptx.block_dependence import BlockDependence
@@ -87,8 +88,6 @@ class _Counter:
         self.writers = RegisterWriters(instructions)
         self.depends = BlockDependence(self.writers)
         self.needs = barrier_needs(function, self.flow)
-        shape = block_shapes(function).usual[0]
-        self.lengths = LoopLengths(self.flow, self.writers, ThreadValues(self.writers, *shape), self.depends)
         # Most instructions are no access to memory and have nothing to do with an address.
         moving = [one for one in instructions if one.opcode in COUNTED]
         self.addresses = [address for one in moving if (address := accessed_address(one))]
@@ -163,8 +162,7 @@ class _Counter:
             trips, looped = self.segments.repeats(segment, start)
             inner = self.guards.around(segment.block) - outer
             dropped = _other_side(segment)
-            lengths = [self.lengths.uneven(loop) for loop in self.segments.unknown_loops(segment, start)]
-            uneven = any(by_warp for by_warp, _ in lengths), any(by_block for _, by_block in lengths)
+            uneven = self._uneven(segment, start) if looped else (False, False)
             for _, node in segment.nodes:
                 if id(node) not in dropped:
                     counted = node.opcode in COUNTED
@@ -175,6 +173,16 @@ class _Counter:
                     if id(node) in self.polls:
                         found.append(Executed(_poll(self.polls[id(node)]), None, ALL_THREADS, trips, looped, 0))
         return found
+
+    def _uneven(self, segment: CodeSegment, start: CodeSegment | None) -> tuple[bool, bool]:
+        """Whether loops of unknown length may run longer in some warps of a block, and in some blocks."""
+        lengths = [self.lengths.uneven(loop) for loop in self.segments.unknown_loops(segment, start)]
+        return any(by_warp for by_warp, _ in lengths), any(by_block for _, by_block in lengths)
+
+    @cached_property
+    def lengths(self) -> LoopLengths:
+        shape = block_shapes(self.function).usual[0]
+        return LoopLengths(self.flow, self.writers, ThreadValues(self.writers, *shape), self.depends)
 
     def _access(self, node: Instruction, lanes: tuple[int, ...]) -> LaneAccess | None:
         key = id(node), lanes
