@@ -120,3 +120,21 @@ def test_uneven_warps_gain_no_more_than_the_schedulers_leave() -> None:
         code = {"walk": {"instructions": each, "unbounded": 1}, "sync": sync}
         gains.append(verdict(findings(kernel(spans, code)), "warp imbalance").gain.high)
     assert gains[1] < 0.25 < gains[0]
+
+
+def test_warps_meet_in_time_after_loops_of_the_same_length() -> None:
+    """A barrier behind such a loop is not what its region waits for; one in the loop may be."""
+    code = {
+        "instructions": 90,
+        "barriers": 1,
+        "unknown_barriers": 1,
+        "loops": 1,
+        "unbounded": 1,
+        "shared": 4,
+        "ways": 1,
+    }
+    said = []
+    for more in ({}, {"lengths_known": 1}, {"lengths_known": 1, "looped_barriers": 1}):
+        found = findings(kernel(loop({"scan": 20_000}, rounds=3, warps=8), {"scan": {**code, **more}}))
+        said.append(verdict(found, "waits inside a region").verdict)
+    assert said == ["undecided", "refuted", "undecided"]
