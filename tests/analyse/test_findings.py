@@ -222,7 +222,7 @@ def test_the_verb_names_one_kernel_lists_what_was_refuted_and_fails_on_request(
     imbalanced().save(path)
     assert main(["findings", str(path), "--kernel", "kernel", "--all"]) == 0
     out = capsys.readouterr().out
-    assert "1. block imbalance: saves 10.4 to 35.9 %" in out
+    assert "1. block imbalance: saves 17.5 to 35.9 %" in out
     assert "refuted (last wave): " in out
     assert main(["findings", str(path), "--fail"]) == 3
     assert "kernel: block imbalance" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from warplens.analyse.findings import findings
 SEEDS = 8
 QUICK = (
     *("memory_bound_few_warps", "conflicts_that_do_not_matter", "spread_atomics", "copies_by_one_thread"),
-    *("cached_latency", "ring_by_one_lane", "rounds_in_one_region"),
+    *("cached_latency", "ring_by_one_lane", "rounds_in_one_region", "two_causes"),
 )
 """Families that fooled the findings when they were first tried."""
 

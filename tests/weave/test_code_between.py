@@ -78,9 +78,11 @@ def test_its_code_is_counted_like_that_of_other_regions() -> None:
     code = {kernel.regions.get(int(number or 0), ""): counts for number, counts in kernel.code["k"].items()}
     counts = {"instructions": 9, "loads": 1, "load_bytes": 4, "load_waste": 1.0, "moved_bytes": 4.0}
     counts |= {"wasted_bytes": 28, "fetch_bytes": 32}
-    assert code["work attn.py:10-31"] == counts | {"repeats": 1, "loops": 1, "unbounded": 1}
+    assert code["work attn.py:10-31"] == counts | {"repeats": 1, "loops": 1, "unbounded": 1, "lengths_known": 1}
     assert code["store"]["stores"] == 1
-    assert code[""] == {"instructions": 3, "unbounded": 1}, "two jumps, one of a loop, and the return"
+    assert code[""] == {"instructions": 3, "unbounded": 1, "lengths_known": 1}, (
+        "two jumps, one of a loop, and the return"
+    )
 
 
 def test_a_region_that_is_left_out_becomes_part_of_the_code_between_the_others() -> None:

@@ -35,9 +35,11 @@ class CodeCounts:
     warp, as if all operands had 16 bits. `local` are accesses to local memory, where a thread keeps arrays that are
     indexed by variables. `polls` are loops that read a flag or try a lock until they may go on, `waits` are
     waits for an mbarrier or for asynchronous copies. Of `barriers`, at the needed ones warps surely exchange data, at
-    the unneeded ones surely not, and of the unknown ones the code does not say it; older recordings have none of
-    these. `repeats` says that some bytes are moved in a loop of
-    unknown length, `loops` that any access, barrier or atomic is in one, `unbounded` that any instruction is.
+    the unneeded ones surely not, and of the unknown ones the code does not say it; `looped_barriers` are those in a
+    loop of unknown length. Older recordings have none of these. `repeats` says that some bytes are moved in a loop of
+    unknown length, `loops` that any access, barrier or atomic is in one, `unbounded` that any instruction is. Of such
+    loops, `uneven_warps` and `uneven_blocks` say that one may run longer in some warps of a block, or in some blocks;
+    without `lengths_known` nothing is said of it.
 
     `moved_bytes` are the bytes that a warp asks global memory for or stores, each byte once, and `wasted_bytes` those
     that the sectors of its accesses have beside them. `block_bytes` are those that some threads of the block move for
@@ -65,6 +67,7 @@ class CodeCounts:
     needed_barriers: float = 0
     unneeded_barriers: float = 0
     unknown_barriers: float = 0
+    looped_barriers: float = 0
     matrix: float = 0
     matrix_flops: float = 0
     local: float = 0
@@ -74,6 +77,9 @@ class CodeCounts:
     repeats: float = 0
     loops: float = 0
     unbounded: float = 0
+    lengths_known: float = 0
+    uneven_warps: float = 0
+    uneven_blocks: float = 0
     wasted_bytes: float = 0
     block_bytes: float = 0
     gathered_bytes: float = 0
@@ -90,6 +96,17 @@ class CodeCounts:
         own |= {name.removesuffix(mine): one for name, one in counts.items() if name.endswith(mine)}
         shared = {name.removeprefix(_BY): one for name, one in own.items() if name.startswith(_BY)}
         return cls(**{name: own[name] for name in cls.__dataclass_fields__ if name in own}, moved_by=shared)
+
+    @property
+    def differs_by_warp(self) -> bool:
+        """Whether an instance may do more in some warps of a block than in others."""
+        return bool((self.loops or self.unbounded) and (self.uneven_warps or not self.lengths_known))
+
+    @property
+    def differs_by_block(self) -> bool:
+        """Whether an instance may do more in some blocks than in others."""
+        unknown = (self.loops or self.unbounded) and (self.uneven_blocks or not self.lengths_known)
+        return bool(unknown or self.differs_by_warp)
 
     @property
     def mean_ways(self) -> float:

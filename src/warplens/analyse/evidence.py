@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from warplens.analyse.analysis import Analysis, Answers
-from warplens.analyse.code_counts import SCHEDULERS, CodeCounts, code_of
+from warplens.analyse.code_counts import LANES, SCHEDULERS, CodeCounts, code_of
 from warplens.analyse.devices import find_peak
 from warplens.analyse.finding import Gain, Number, Spread, spread
 from warplens.analyse.kernel_lives import lives_of
@@ -376,6 +376,12 @@ class Evidence(VariantVerdicts):
         found = np.bincount(cells.region, cells.count, len(lives.regions))
         counts = {lives.regions[code]: float(found[code]) for code in np.flatnonzero(found)}
         return counts | {"": len(lives)}
+
+    @property
+    def warps_per_block(self) -> int:
+        """The warps of a block that were launched, or that left records."""
+        info = next(iter(self.infos), None)
+        return max(-(-math.prod(info.block) // LANES) if info else 1, round(self.lives_per_block))
 
     @property
     def lives_per_block(self) -> float:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from warplens.ptx.address_bases import AddressBases, Bases
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.lane_accesses import WORD, access_width
 from warplens.ptx.lane_values import LANES
@@ -24,15 +25,22 @@ from warplens.ptx.thread_values import ThreadValue, ThreadValues, block_shapes
 from warplens.ptx.tree import Function, Instruction
 
 _LOADS, _STORES, _ATOMICS = frozenset({"ld", "ldu"}), frozenset({"st"}), frozenset({"atom", "red"})
-_ASYNCHRONOUS = frozenset({"cp", "ldmatrix", "stmatrix", "wgmma", "mbarrier", "tcgen05", "call", "tensormap"})
+_ELSEWHERE = frozenset(
+    {"cp", "ldmatrix", "stmatrix", "wgmma", "wmma", "mbarrier", "tcgen05", "call", "tensormap", "clusterlaunchcontrol"}
+)
+"""Instructions that may access any shared memory, also later than they are issued."""
+_REMOTE = frozenset({"async", "bulk", "shared::cluster"})
 _BARRIERS = frozenset({"bar", "barrier"})
-_FENCES = frozenset({"membar", "fence"})
+_FENCES = frozenset({"membar", "fence", "griddepcontrol", "suld", "sust", "sured", "multimem"})
 _ORDERED = frozenset({"volatile", "acquire", "release", "relaxed", "mmio"})
 _ORDER = "order"
 """Stands for global memory that is accessed to order other accesses: a flag, a counter, a fence."""
 _MOST_PAIRS = 20_000
 _DENSE = 0.6
 _MOST_BARRIERS, _MOST_INSTRUCTIONS = 400, 20_000
+
+
+_Numbers = npt.NDArray[np.int64]
 
 
 class Need(Enum):
@@ -53,6 +61,8 @@ class _Access:
     address: ThreadValue | None
     width: int
     active: npt.NDArray[np.bool_]
+    bases: Bases = None
+    """The arrays that its address may be in, None for any."""
 
     @cached_property
     def warps(self) -> frozenset[int]:
@@ -69,22 +79,25 @@ class _Access:
     @cached_property
     def is_dense(self) -> bool:
         """Whether the words of several warps lie side by side."""
-        many = len(self.warps) > 1
-        return many and len(self.words) > _DENSE * (max(self.words) - min(self.words) + 1)
+        words, _, _ = self.words
+        return len(self.warps) > 1 and len(words) > _DENSE * (words[-1] - words[0] + 1)
 
     @cached_property
-    def words(self) -> dict[int, tuple[int, int]]:
-        """The lowest and the highest warp that accesses each word."""
+    def words(self) -> tuple[_Numbers, _Numbers, _Numbers]:
+        """The words that are accessed, and the lowest and the highest warp that accesses each."""
         assert self.address is not None
         assert self.address.threads is not None
         here = np.flatnonzero(self.active)
-        at = (self.address.threads[here][:, None] + np.arange(0, max(self.width, WORD), WORD)[None, :]) // WORD
+        threads = self.address.threads
+        if self.space == "shared":  # its addresses have 32 bits
+            threads = ((threads + (1 << 31)) & ((1 << 32) - 1)) - (1 << 31)
+        at = (threads[here][:, None] + np.arange(0, max(self.width, WORD), WORD)[None, :]) // WORD
         warp = np.repeat(here // LANES, at.shape[1])
         words, group = np.unique(at.reshape(-1), return_inverse=True)
         low, high = np.full(len(words), len(self.active)), np.full(len(words), -1)
         np.minimum.at(low, group.reshape(-1), warp)
         np.maximum.at(high, group.reshape(-1), warp)
-        return dict(zip(words.tolist(), zip(low.tolist(), high.tolist(), strict=True), strict=True))
+        return words, low, high
 
 
 def barrier_needs(function: Function, flow: ControlFlow) -> dict[int, Need]:
@@ -94,21 +107,31 @@ def barrier_needs(function: Function, flow: ControlFlow) -> dict[int, Need]:
     if not barriers or len(barriers) > _MOST_BARRIERS or len(instructions) > _MOST_INSTRUCTIONS:
         return {}
     writers = RegisterWriters(instructions)
-    guards = ThreadGuards(function, flow, writers)
-    found: dict[int, Need] = {}
-    for number, (width, threads) in enumerate(block_shapes(function)):
-        shape = _Shape(flow, guards, ThreadValues(writers, width, threads))
-        for one in barriers:
-            need = shape.need(one)
-            found[id(one)] = need if not number or found[id(one)] is need else Need.UNKNOWN
-    return found
+    guards, bases = ThreadGuards(function, flow, writers), AddressBases(function, writers)
+    shapes = block_shapes(function)
+
+    def judged(width: int, threads: int) -> list[Need]:
+        shape = _Shape(flow, guards, bases, ThreadValues(writers, width, threads))
+        return [shape.need(one) for one in barriers]
+
+    usual = [judged(*each) for each in shapes.usual]
+    found = [needs[0] if len(set(needs)) == 1 else Need.UNKNOWN for needs in zip(*usual, strict=True)]
+    if any("%tid.z" in one.arguments for one in instructions):
+        found = [Need.UNKNOWN] * len(barriers)
+    for each in shapes.others:
+        if Need.UNNEEDED in found:
+            found = [
+                Need.UNKNOWN if one is Need.UNNEEDED and other is not one else one
+                for one, other in zip(found, judged(*each), strict=True)
+            ]
+    return {id(one): need for one, need in zip(barriers, found, strict=True)}
 
 
 class _Shape:
     """The accesses of a function in blocks of one shape."""
 
-    def __init__(self, flow: ControlFlow, guards: ThreadGuards, values: ThreadValues) -> None:
-        self._flow, self._guards, self._values = flow, guards, values
+    def __init__(self, flow: ControlFlow, guards: ThreadGuards, bases: AddressBases, values: ThreadValues) -> None:
+        self._flow, self._guards, self._bases, self._values = flow, guards, bases, values
         self._pairs: dict[tuple[int, int], Need] = {}
         self._spare: set[int] = set()
         # Of each block, its accesses and, by their `id`, its barriers, in order.
@@ -177,22 +200,26 @@ class _Shape:
         return self._pairs[key]
 
     def _access(self, node: Instruction, block: int) -> _Access | None:
-        if node.opcode in _ASYNCHRONOUS | _FENCES:
-            space = _ORDER if node.opcode in _FENCES else ""
-            return _Access(space, True, True, None, 0, np.ones(self._values.count, bool))
-        if node.opcode not in _LOADS | _STORES | _ATOMICS or not node.operands:
+        everybody = np.ones(self._values.count, bool)
+        moves = node.opcode in _LOADS | _STORES | _ATOMICS
+        if node.opcode in _ELSEWHERE or (moves and _REMOTE & set(node.modifiers)):
+            return _Access("", True, True, None, 0, everybody)
+        if node.opcode in _FENCES or (node.opcode in _BARRIERS and "cluster" in node.modifiers):
+            return _Access(_ORDER, True, True, None, 0, everybody)
+        if not moves or not node.operands:
             return None
         space = next((name for one in node.modifiers if (name := one.partition("::")[0]) in _SPACES), "")
         if space in ("param", "local", "const"):
             return None
         at = -1 if node.opcode in _LOADS else min(1, len(node.operands) - 1) if node.opcode == "atom" else 0
-        address = self._values.address(node.operands[at])
+        operand = node.operands[at]
         own = {(node.predicate, node.negated)} if node.predicate else set()
         active = self._active({*self._guards.around(block), *own})
         writes = node.opcode not in _LOADS
         if space == "global" and (node.opcode in _ATOMICS or _ORDERED & set(node.modifiers)):
             return _Access(_ORDER, True, True, None, 0, active)
-        return _Access(space, writes, node.opcode not in _STORES, address, access_width(node), active)
+        address, bases = self._values.address(operand), self._bases.of(operand, space)
+        return _Access(space, writes, node.opcode not in _STORES, address, access_width(node), active, bases)
 
     def _active(self, guards: Iterable[Guard]) -> npt.NDArray[np.bool_]:
         """The threads for which conditions hold, as far as these are about the thread's index."""
@@ -224,31 +251,28 @@ def _exchange(one: _Access, other: _Access) -> Need:
         return Need.UNNEEDED if spaces in ({_ORDER, "shared"}, {"", "global"}) else Need.UNKNOWN
     if one.address is None or other.address is None or len(spaces) > 1:
         return Need.UNNEEDED
-    if "shared" not in spaces:
-        return _in_global_memory(one.address, other.address)
-    if _variables(one.address) != _variables(other.address):
+    if one.bases and other.bases and not one.bases & other.bases:
         return Need.UNNEEDED  # arrays of their own
-    if one.address.threads is None or other.address.threads is None:
+    if "shared" not in spaces or one.address.threads is None or other.address.threads is None:
         return Need.UNKNOWN
-    firm = one.address.firm and other.address.firm
     if one.address.terms != other.address.terms:
         # A tile that all warps walk through, and of which each writes its own part; or words side by side and others at
         # a distance that changes. What lies apart leaves room for an array of each thread or warp.
         shifted = one.is_alike != other.is_alike or (one.is_dense and other.is_dense)
-        return Need.NEEDED if shifted and not firm else Need.UNKNOWN
-    theirs = other.words
-    for word, (low, high) in one.words.items():
-        if word in theirs and not low == high == theirs[word][0] == theirs[word][1]:
-            return Need.NEEDED
-    return Need.UNNEEDED if firm else Need.UNKNOWN
+        return Need.NEEDED if shifted and _walks(one, other) else Need.UNKNOWN
+    if _words_of_others(one, other):
+        return Need.NEEDED
+    return Need.UNNEEDED if one.address.firm and other.address.firm else Need.UNKNOWN
 
 
-def _variables(address: ThreadValue) -> set[str]:
-    return {name for name in address.terms if not name.startswith("%")}
+def _words_of_others(one: _Access, other: _Access) -> bool:
+    """Whether two warps access a word, one by each access."""
+    (words, low, high), (others, other_low, other_high) = one.words, other.words
+    _, mine, theirs = np.intersect1d(words, others, assume_unique=True, return_indices=True)
+    alone = (low == high)[mine] & (other_low == other_high)[theirs] & (low[mine] == other_low[theirs])
+    return not bool(alone.all())
 
 
-def _in_global_memory(one: ThreadValue, other: ThreadValue) -> Need:
-    """Warps that write what others read later do so at one array."""
-    arrays = _variables(one), _variables(other)
-    apart = all(arrays) and not arrays[0] & arrays[1]
-    return Need.UNNEEDED if apart else Need.UNKNOWN
+def _walks(one: _Access, other: _Access) -> bool:
+    """Whether the address of one of two accesses changes while the kernel runs."""
+    return any(each.address is not None and not each.address.firm for each in (one, other))

@@ -29,7 +29,7 @@ _ROUNDS = 6
 _REGISTER = re.compile(r"%[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?")
 _OCTAL = re.compile(r"-?0[0-7]+")
-_UNIFORM = re.compile(r"%(?:ctaid|nctaid|ntid|nwarpid|warpid|clusterid|cluster_|gridid|smid|nsmid|dynamic_smem)")
+UNIFORM = re.compile(r"%(?:ctaid|nctaid|ntid|nwarpid|warpid|clusterid|cluster_|gridid|smid|nsmid|dynamic_smem)")
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _not_written(text: str, place: WarpPlace) -> LaneValue:
         return exact(np.arange(LANES))
     if text in ("%tid.x", "%tid.y", "%tid.z"):
         return exact(place.thread(text[-1]))
-    return SHARED if _UNIFORM.match(text) or not text.startswith("%") else VARYING
+    return SHARED if UNIFORM.match(text) or not text.startswith("%") else VARYING
 
 
 class LaneValues:
@@ -306,7 +306,7 @@ class LaneValues:
     def _source(self, text: str) -> LaneValue | None:
         name = text.strip()
         is_register = name.startswith("%") and "." not in name and name not in ("%laneid", "%warpid", "%smid", "%nsmid")
-        if is_register and name not in self._known and not _UNIFORM.match(name):
+        if is_register and name not in self._known and not UNIFORM.match(name):
             return None
         return self.of(name)
 

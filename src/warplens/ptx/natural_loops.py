@@ -67,10 +67,12 @@ class _LoopBounds:
         self._values = LaneValues(function, [*registers, *sources])
 
     def number(self, text: str) -> int | None:
-        return _first(self._values.of(text))
+        """The number that all lanes have, if it is known."""
+        value = self._values.of(text)
+        return _first(value) if value.uniform else None
 
-    def result(self, instruction: Instruction) -> int | None:
-        return _first(self._values.result(instruction))
+    def result(self, instruction: Instruction) -> LaneValue:
+        return self._values.result(instruction)
 
 
 def _first(value: LaneValue) -> int | None:
@@ -108,9 +110,12 @@ def _trips(
         steps, starts, counter = _copied(steps[0], body, writers)
     if len(steps) != 1 or len(starts) != 1:
         return None
-    step, first = _step(steps[0][2], counter, known), known.result(starts[0][2])
-    if step is None or not step or first is None:
+    step, begins = _step(steps[0][2], counter, known), known.result(starts[0][2])
+    first = _first(begins)
+    if step is None or not step or first is None or begins.lanes is None:
         return None
+    if int(begins.lanes.max() - begins.lanes.min()) > abs(step):
+        return None  # lanes differ in how often they run it
     stays = (flow.blocks[testing].successors[0] in body) != branch.negated
     value, trips = first, 0
     before = _precedes(flow, steps[0], tests[0])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from warplens.ptx.lane_values import COMPARISONS, LANES, parsed_number, signed
+from warplens.ptx.lane_values import COMPARISONS, LANES, UNIFORM, parsed_number, signed
 from warplens.ptx.operands import RegisterWriters
 from warplens.ptx.tree import Function, Instruction
 
@@ -22,6 +22,8 @@ Threads = npt.NDArray[np.int64]
 _REGISTER = re.compile(r"%?[A-Za-z_$][\w$.]*")
 _THREAD = {"%tid.x": 0, "%tid.y": 1, "%tid.z": 2}
 _MOST_THREADS, _USUAL = 1024, 256
+_WIDTHS, _OTHER_WIDTHS = (32, 16), (8, 64, 128)
+_FULL_WARP = 31
 _DEEPEST = 400
 
 
@@ -37,6 +39,7 @@ class ThreadValue:
 
     @property
     def uniform(self) -> bool:
+        """Whether all threads have the same."""
         return self.threads is not None and bool((self.threads == self.threads[0]).all())
 
     @property
@@ -50,13 +53,29 @@ class ThreadValue:
         return self.threads is not None and not self.terms
 
 
-def block_shapes(function: Function) -> list[tuple[int, int]]:
-    """The row lengths and the number of threads that blocks of a function may have: one shape unless it has rows."""
-    sizes = function.performance.get("reqntid") or function.performance.get("maxntid")
+@dataclass(frozen=True)
+class BlockShapes:
+    """The row lengths and the numbers of threads that blocks of a function may have: the usual ones, and others for
+    which what is said of all blocks must hold as well."""
+
+    usual: Sequence[tuple[int, int]]
+    others: Sequence[tuple[int, int]] = ()
+
+
+def block_shapes(function: Function) -> BlockShapes:
+    """One shape if the function says its size and has no rows. A smaller block has some of the threads of a larger
+    one."""
+    exact = function.performance.get("reqntid")
+    sizes = exact or function.performance.get("maxntid")
     threads = min(math.prod(sizes) if sizes else _USUAL, _MOST_THREADS)
     threads = max(threads // LANES, 1) * LANES
-    rows = any("%tid.y" in one.arguments for one in function.instructions())
-    return [(width, threads) for width in (32, 16)] if rows else [(threads, threads)]
+    most = threads if sizes else _MOST_THREADS
+    if not any("%tid.y" in one.arguments for one in function.instructions()):
+        return BlockShapes([(threads, threads)], [] if sizes else [(most, most)])
+    if exact and exact[0] > 1:
+        return BlockShapes([(exact[0], threads)])
+    others = [(width, most) for width in (_OTHER_WIDTHS if sizes else _WIDTHS + _OTHER_WIDTHS)]
+    return BlockShapes([(width, threads) for width in _WIDTHS], others)
 
 
 class ThreadValues:
@@ -79,6 +98,8 @@ class ThreadValues:
             return ThreadValue(self._index[_THREAD[text]])
         if text == "%laneid":
             return ThreadValue(self._lane)
+        if "{" in text:
+            return _NOT_KNOWN  # several registers at once
         if text not in self._known:
             self._known[text] = self._written(text)
         return self._known[text]
@@ -99,9 +120,11 @@ class ThreadValues:
     def _written(self, name: str) -> ThreadValue:
         writers = self._writers.of(name)
         if not writers or not _REGISTER.fullmatch(name):
-            return self._opaque(name)
+            # Variables, floating-point numbers, and special registers, most of which differ from thread to thread.
+            alike = not name.startswith("%") or (UNIFORM.match(name) and name != "%warpid")
+            return self._opaque(name) if alike else _NOT_KNOWN
         if self._depth > _DEEPEST:
-            return ThreadValue(None, firm=False)
+            return _NOT_KNOWN
         self._depth += 1
         try:
             if len(writers) == 1 and not writers[0].predicate and not self._writers.depends(writers[0], (name,)):
@@ -116,7 +139,7 @@ class ThreadValues:
         first = [one for one in writers if not self._writers.depends(one, (name,))]
         begins = [self._result(one, name) for one in first]
         if not begins or any(one.threads is None for one in begins):
-            return ThreadValue(None, firm=False)
+            return _NOT_KNOWN
         apart = begins[0].threads - begins[0].threads[0]  # type: ignore[index]
         before = set(self._known)
         self._known[name] = ThreadValue(apart, {name: 1}, firm=False)
@@ -125,37 +148,82 @@ class ThreadValues:
         if not alike:
             for other in set(self._known) - before:
                 del self._known[other]
-            return ThreadValue(None, firm=False)
+            return _NOT_KNOWN
         return self._known[name]
 
     def _result(self, one: Instruction, name: str) -> ThreadValue:
         sources = [text.strip() for text in one.operands[1:]]
-        if not sources:
-            return ThreadValue(None, firm=False)  # a damaged instruction
+        first = one.operands[0].partition("|")[0].strip() if one.operands else ""
+        if not sources or first != name:
+            return _NOT_KNOWN  # a damaged instruction, or a second result
         if one.opcode == "ld":
-            if "param" in one.modifiers:
-                return self._opaque(sources[0].strip("[] "))
-            address = self.address(sources[0])
-            return self._opaque(name, firm=False) if address.uniform else ThreadValue(None, firm=False)
-        if one.opcode == "shfl" and "idx" in one.modifiers and len(sources) > 1:
-            given, lane = self.of(sources[0]), self.of(sources[1]).number
-            if given.threads is None or lane is None:
-                return ThreadValue(None, firm=False)
-            return replace(given, threads=np.repeat(given.threads.reshape(-1, LANES)[:, lane % LANES], LANES))
-        if one.opcode in ("mov", "cvt", "cvta") and len(sources) == 1:
-            return self.of(sources[0])
+            return self._loaded(one, sources[0], name)
+        if one.opcode == "shfl":
+            return self._shuffled(one, sources)
+        if one.opcode not in _PURE:
+            return _NOT_KNOWN
         values = [self.of(text) for text in sources]
-        operation = _OPERATIONS.get(one.opcode)
-        if operation is not None and (found := operation(values)) is not None:
-            return found
-        many, compute = _NUMERIC.get(one.opcode, (0, None))
-        if compute is not None and len(values) == many and all(value.known for value in values):
-            result = compute(one.modifiers, *(value.threads for value in values))
-            if result is not None:
-                return ThreadValue(np.asarray(result, np.int64))
+        if not _is_float(one.modifiers):
+            if one.opcode in ("mov", "cvta") and len(values) == 1:
+                return values[0]
+            if one.opcode == "cvt" and len(values) == 1:
+                return _converted(one.modifiers, values[0])
+            operation = _OPERATIONS.get(one.opcode)
+            if operation is not None and not {"hi", "sat"} & set(one.modifiers):
+                kept = [_reduced(one.modifiers, value) if "wide" in one.modifiers else value for value in values]
+                if (found := operation(kept)) is not None:
+                    return found
+            many, compute = _NUMERIC.get(one.opcode, (0, None))
+            if compute is not None and len(values) == many and all(value.known for value in values):
+                result = compute(one.modifiers, *(_reduced(one.modifiers, value).threads for value in values))
+                if result is not None:
+                    return ThreadValue(np.asarray(result, np.int64))
         if all(value.uniform for value in values):
             return self._opaque(name, all(value.firm for value in values))
-        return ThreadValue(None, firm=False)
+        return _NOT_KNOWN
+
+    def _loaded(self, one: Instruction, source: str, name: str) -> ThreadValue:
+        if "param" in one.modifiers:
+            return self._opaque(source.strip("[] "))
+        if "local" in one.modifiers:
+            return _NOT_KNOWN  # each thread has its own
+        return self._opaque(name, firm=False) if self.address(source).uniform else _NOT_KNOWN
+
+    def _shuffled(self, one: Instruction, sources: list[str]) -> ThreadValue:
+        """What one lane of a whole warp passes on."""
+        if "idx" not in one.modifiers or len(sources) < 3 or self.of(sources[2]).number != _FULL_WARP:
+            return _NOT_KNOWN
+        given, lane = self.of(sources[0]), self.of(sources[1]).number
+        if given.threads is None or lane is None:
+            return _NOT_KNOWN
+        return replace(given, threads=np.repeat(given.threads.reshape(-1, LANES)[:, lane % LANES], LANES))
+
+
+_NOT_KNOWN = ThreadValue(None, firm=False)
+_PURE = frozenset(
+    {"mov", "cvt", "cvta", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "neg", "min", "max",
+     "abs", "div", "rem", "bfe", "bfi", "selp", "setp", "set", "slct", "lop3", "prmt", "fma", "shf", "popc", "clz",
+     "bfind", "brev", "mul24", "mad24", "sad", "cnot", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"}
+)  # fmt: skip
+"""Instructions whose result depends on their operands alone: threads with the same operands get the same."""
+
+
+def _is_float(modifiers: Sequence[str]) -> bool:
+    return any(name.startswith(("f", "bf", "tf")) and name[-1:].isdigit() for name in modifiers)
+
+
+def _reduced(modifiers: Sequence[str], value: ThreadValue) -> ThreadValue:
+    """A known number as the type of an instruction's operands has it."""
+    kind = next((name for name in reversed(modifiers) if name[:1] in "usb" and name[1:].isdigit()), "")
+    if not kind or not value.known or value.threads is None or (bits := int(kind[1:])) >= 64:
+        return value
+    left = value.threads & ((1 << bits) - 1)
+    return replace(value, threads=left - ((left >> (bits - 1)) << bits) if kind[0] == "s" else left)
+
+
+def _converted(modifiers: Sequence[str], value: ThreadValue) -> ThreadValue:
+    kinds = [name for name in modifiers if name[:1] in "usb" and name[1:].isdigit()]
+    return _reduced(kinds[:1], _reduced(kinds, value))
 
 
 def _add(first: ThreadValue, second: ThreadValue, sign: int = 1) -> ThreadValue:
@@ -167,6 +235,10 @@ def _add(first: ThreadValue, second: ThreadValue, sign: int = 1) -> ThreadValue:
     if first.threads is None or second.threads is None:
         return ThreadValue(None, terms, firm)
     return ThreadValue(first.threads + sign * second.threads, terms, firm)
+
+
+def difference(first: ThreadValue, second: ThreadValue) -> ThreadValue:
+    return _add(first, second, -1)
 
 
 def _times(value: ThreadValue, factor: int) -> ThreadValue:
@@ -212,11 +284,16 @@ def _not(modifiers: Sequence[str], value: Threads) -> Threads:
 
 
 def _divided(modifiers: Sequence[str], value: Threads, by: Threads) -> Threads | None:
-    return None if (by == 0).any() else value // by
+    return None if (by == 0).any() else np.sign(value) * np.sign(by) * (np.abs(value) // np.abs(by))
 
 
 def _left_over(modifiers: Sequence[str], value: Threads, by: Threads) -> Threads | None:
-    return None if (by == 0).any() else value % by
+    return None if (by == 0).any() else np.sign(value) * (np.abs(value) % np.abs(by))
+
+
+def _high_half(modifiers: Sequence[str], value: Threads, by: Threads) -> Threads | None:
+    narrow = "hi" in modifiers and not any(name.endswith("64") for name in modifiers)
+    return (value * by) >> 32 if narrow else None  # a division by a constant is such a product
 
 
 def _selected(modifiers: Sequence[str], first: Threads, second: Threads, test: Threads) -> Threads:
@@ -224,6 +301,7 @@ def _selected(modifiers: Sequence[str], first: Threads, second: Threads, test: T
 
 
 _NUMERIC: dict[str, tuple[int, _Numbers]] = {
+    "mul": (2, _high_half),
     "setp": (2, _compared),
     "not": (1, _not),
     "and": (2, lambda _, a, b: a & b),

@@ -26,6 +26,8 @@ class Executed:
     trips: int
     looped: bool
     depth: int
+    uneven: tuple[bool, bool] = (True, True)
+    """Whether loops of unknown length around it may run longer in some warps of a block, and in some blocks."""
 
     @property
     def base(self) -> str:

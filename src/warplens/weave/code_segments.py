@@ -127,6 +127,11 @@ class CodeSegments:
             trips *= loop.trips or 1
         return trips, any(loop.trips is None for loop in inner)
 
+    def unknown_loops(self, segment: CodeSegment, start: CodeSegment | None) -> list[NaturalLoop]:
+        """The loops of unknown length around a segment and not around `start`."""
+        around = self.loops_of[start.block] if start is not None else []
+        return [loop for loop in self.loops_of[segment.block] if loop not in around and loop.trips is None]
+
     def path(
         self,
         start: int,

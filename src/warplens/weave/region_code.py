@@ -5,15 +5,18 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from warplens.ptx.barrier_need import barrier_needs
 from warplens.ptx.block_dependence import BlockDependence
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.lane_accesses import LaneAccess, accessed_address, lane_access, largest_waste
 from warplens.ptx.lane_values import LaneValues, WarpPlace
+from warplens.ptx.loop_lengths import LoopLengths
 from warplens.ptx.natural_loops import NaturalLoop, natural_loops
 from warplens.ptx.operands import RegisterWriters
 from warplens.ptx.thread_guards import ALL_THREADS, ThreadGuards
+from warplens.ptx.thread_values import ThreadValues, block_shapes
 from warplens.ptx.tree import Function, Instruction
 from warplens.weave.access_bytes import Executed, by_base, load_levels, moved_and_touched
 from warplens.weave.code_between import CodeBetween
@@ -159,16 +162,27 @@ class _Counter:
             trips, looped = self.segments.repeats(segment, start)
             inner = self.guards.around(segment.block) - outer
             dropped = _other_side(segment)
+            uneven = self._uneven(segment, start) if looped else (False, False)
             for _, node in segment.nodes:
                 if id(node) not in dropped:
                     counted = node.opcode in COUNTED
                     own = {(node.predicate, node.negated)} if node.predicate and node.opcode != "bra" else set()
                     active = self.guards.active(inner | own) if counted else ALL_THREADS
                     access = self._access(node, active.lanes) if counted else None
-                    found.append(Executed(node, access, active, trips, looped, self.segments.depth(segment)))
+                    found.append(Executed(node, access, active, trips, looped, self.segments.depth(segment), uneven))
                     if id(node) in self.polls:
                         found.append(Executed(_poll(self.polls[id(node)]), None, ALL_THREADS, trips, looped, 0))
         return found
+
+    def _uneven(self, segment: CodeSegment, start: CodeSegment | None) -> tuple[bool, bool]:
+        """Whether loops of unknown length may run longer in some warps of a block, and in some blocks."""
+        lengths = [self.lengths.uneven(loop) for loop in self.segments.unknown_loops(segment, start)]
+        return any(by_warp for by_warp, _ in lengths), any(by_block for _, by_block in lengths)
+
+    @cached_property
+    def lengths(self) -> LoopLengths:
+        shape = block_shapes(self.function).usual[0]
+        return LoopLengths(self.flow, self.writers, ThreadValues(self.writers, *shape), self.depends)
 
     def _access(self, node: Instruction, lanes: tuple[int, ...]) -> LaneAccess | None:
         key = id(node), lanes
@@ -195,11 +209,15 @@ class _Counter:
                 continue
             counts["instructions"] += one.trips
             if one.looped:
-                counts["unbounded"] = 1
+                counts["unbounded"] = counts["lengths_known"] = 1
+                for name, differs in zip(_UNEVEN, one.uneven, strict=True):
+                    counts[name] = max(counts[name], float(differs))
             if one.node.opcode in COUNTED:
                 count(counts, one)
                 if need := self.needs.get(id(one.node)):
                     counts[f"{need.value}_barriers"] += one.trips
+                    if one.looped:
+                        counts["looped_barriers"] += one.trips
                 if one.looped:
                     counts["loops"] = 1
         self._add_bytes(counts, executed)
@@ -247,7 +265,10 @@ class _Counter:
 
 
 _POLL = "(poll)"
-_WORST = frozenset({"ways", "load_waste", "store_waste", "loops", "repeats", "unbounded", "load_levels"})
+_UNEVEN = ("uneven_warps", "uneven_blocks")
+_WORST = frozenset(
+    {"ways", "load_waste", "store_waste", "loops", "repeats", "unbounded", "load_levels", "lengths_known", *_UNEVEN}
+)
 
 
 def _poll(kind: str) -> Instruction:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from warplens.analyse.code_counts import LEAST_CYCLES, CodeCounts
 from warplens.analyse.duration_shapes import MODES
 from warplens.analyse.evidence import Evidence
-from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding, Gain
+from warplens.analyse.finding import HIGH, LOW, MEDIUM, SUPPORTED, Finding, Gain
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.load_waits import LATENCY_NS, took
 from warplens.analyse.region_purpose import Purpose, words_of
 from warplens.wording import integer, percent
 
 CAUSE = "atomics contention"
 _WORDS = {"atomic", "atomics", "atom", "atomicadd", "red"}
-_LEAST = 0.1
+_LEAST, _LEAST_OWN, _LONG_OWN = 0.1, 0.02, 0.3
+_IDLE = 0.5
+"""Of the memory's peak: below this share, latency is what loads take."""
+_ADVICE = (
+    "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one atomic "
+    "per block; or give each block a copy."
+)
+_REFUTED_BY = "The same atomics on addresses of their own take as long."
 _LATENCY_CYCLES = 300
+_SHARED_CYCLES, _SHARED_TURN = 60, 5
+"""What an atomic on shared memory takes, and what each warp of the SM takes of the others' time."""
 _LOAD_LATENCIES = 3
 """How many such times a load from memory takes where many are in flight."""
 _LONG_QUEUE, _LONG_WAIT = 0.9, 10
@@ -21,6 +32,78 @@ _CYCLES = 10
 
 
 def _judge(e: Evidence) -> Finding:
+    in_memory = _in_memory(e)
+    return _in_shared_memory(e) or in_memory if in_memory.verdict != SUPPORTED else in_memory
+
+
+def _in_shared_memory(e: Evidence) -> Finding | None:
+    """Atomics on shared memory queue in each SM, and so do loads, which go the same way: these take longer than a
+    latency while the memory is not busy."""
+    found = {
+        name: e.shares[name] * _of_queue(e, name)
+        for name, one in e.code.items()
+        if name and name in e.shares and e.kinds[name] is not Purpose.WAIT and _only_in_shared_memory(one)
+    }
+    name = max(found, key=lambda region: found[region], default="")
+    if not name or found[name] < (_LONG_OWN if e.memory_busy else _LEAST_OWN):
+        return None
+    lost = min(sum(found.values()) + _loads_behind(e), e.room)
+    if lost < _LEAST:
+        return None
+    cycles, alone = _median(e, name), _alone_in_shared(e, name)
+    return e.supported(
+        CAUSE,
+        f"Atomic operations on shared memory queue: `{name}` makes {integer(e.code[name].shared_atomics)} of them and "
+        f"takes {percent(e.shares[name])} of warp time (median {integer(cycles)} cycles, {integer(alone)} without a "
+        "queue), and what waits behind them takes longer as well.",
+        _ADVICE,
+        e.gain(lost, roof=e.room),
+        MEDIUM,
+        region=name,
+        evidence={"share_of_warp_time": e.shares[name], "median_cycles": cycles, "queued_share": lost},
+        refuted_by=_REFUTED_BY,
+    )
+
+
+def _only_in_shared_memory(one: CodeCounts) -> bool:
+    """Whether it is known how much an instance does: older recordings do not tell a loop."""
+    known = one.fetch_bytes or not one.loads
+    return bool(one.shared_atomics and known) and not (one.atomics or one.loops or one.unbounded or one.polls)
+
+
+def _alone_in_shared(e: Evidence, name: str) -> float:
+    """What a region takes whose atomics find no two lanes at an address: warps take turns, and wait for loads before
+    it, unless these are waited for where they are made."""
+    one = e.code[name]
+    each = max(_SHARED_CYCLES, _SHARED_TURN * e.shares[name] * e.warps.per_sm)
+    before = [first for first, after in e.followers.items() if name in after and first in e.code]
+    awaited = any(e.code[first].loads and took(e, first) < _latency(e) for first in before)
+    loads = max(one.load_levels, 1) if one.loads else float(awaited)
+    waits = _LOAD_LATENCIES * loads + one.barriers
+    return one.shared_atomics * each + waits * _LATENCY_CYCLES + LEAST_CYCLES * one.instructions
+
+
+def _of_queue(e: Evidence, name: str) -> float:
+    return max(1 - _alone_in_shared(e, name) / max(_median(e, name), 1.0), 0.0)
+
+
+def _loads_behind(e: Evidence) -> float:
+    """The share of warp time that loads take beyond a latency each, where the memory could move twice as much."""
+    if e.memory_at_most is None or e.memory_at_most > _IDLE:
+        return 0.0
+    waits = {
+        name: 1 - _latency(e) * max(one.load_levels, 1) / took(e, name)
+        for name, one in e.code.items()
+        if name in e.shares and one.loads and not (one.loops or one.unbounded or one.barriers or one.shared_atomics)
+    }
+    return sum(e.shares[name] * part for name, part in waits.items() if part > 0)
+
+
+def _latency(e: Evidence) -> float:
+    return LATENCY_NS * e.lives.cycles_per_ns
+
+
+def _in_memory(e: Evidence) -> Finding:
     found = {name: _held_up(e, name) for name in e.shares if _has_atomics(e, name)}
     share = min(sum(found.values()), 1.0)
     if share < _LEAST:
@@ -40,8 +123,7 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         f"Atomic operations take {percent(share)} of warp time ({e.named(name)}, median {integer(cycles)} cycles): "
         "warps queue for the same addresses.",
-        "Combine values first: in registers, by warp (shuffles, __reduce_add_sync), then in shared memory, with one "
-        "atomic per block; or give each block a copy.",
+        _ADVICE,
         # In a loop, nothing says how many of the instructions are atomics, or how long loads beside them take.
         _gain_in_loop(e, name, share)
         if _in_loop(e, name)
@@ -49,7 +131,7 @@ def _judge(e: Evidence) -> Finding:
         LOW if passed_on or _beside_loads(e, name) else HIGH if e.code else MEDIUM,
         region=name,
         evidence={"share_of_warp_time": share, "median_cycles": cycles, "queued_share": waiting},
-        refuted_by="The same atomics on addresses of their own take as long.",
+        refuted_by=_REFUTED_BY,
     )
 
 
@@ -127,9 +209,10 @@ def _has_atomics(e: Evidence, name: str) -> bool:
 
 def _queues_in_shared_memory(e: Evidence, name: str) -> bool:
     """Whether atomics on shared memory take far longer than alone: many lanes meet at an address there, too. In a loop,
-    of which older recordings do not say, nothing tells how many atomics an instance makes."""
+    of which older recordings do not say, nothing tells how many atomics an instance makes. Where nothing else does,
+    they are judged by themselves."""
     one = e.code[name]
-    known = not one.loops and (one.fetch_bytes or not one.loads)
+    known = one.atomics and not one.loops and (one.fetch_bytes or not one.loads)
     return bool(one.shared_atomics and known and _median(e, name) > _cycles_alone(e, name))
 
 

@@ -21,6 +21,9 @@ _LEAST = 0.1
 _LEAST_WAYS = 4
 _LEAST_MEAN = 1.5
 _LEAST_COUNTED = 0.25
+_REACHABLE = 0.9
+"""Of the listed peak of the memory."""
+_OFTEN_BUSY = 0.4
 _BUSY = 0.5
 """From this share of the time on, shared memory is what the kernel waits for."""
 _SHARED_LATENCY = 30
@@ -77,20 +80,25 @@ def _from_code(e: Evidence) -> Finding:
     if name and e.code[name].loops and not e.code[name].waits_for_memory:
         # How often an instance makes its accesses is not known, but of a round of its loop it is.
         slower, waited = _of_a_round(e, name), share
-        most = min(1.2 * share + _at_barriers(e), 1.0)
+        # Where they keep shared memory busy as long as some warps are in the loop, all others wait for it as well.
+        most = min(max(1.2 * share + _at_barriers(e), share * e.warps.per_sm if slower > 0 else 0.0), 1.0)
     busy, plain = min(needed, 1.0), min(needed * e.kernel_ns / e.plain_ns, 1.0)
     if e.memory_busy and plain <= _BUSY:
         return e.refuted(CAUSE, "warps wait for the memory, which moves as much as it can, longer than for conflicts")
     # How often a loop inside the region runs is not known, and what else it waits for may take as long.
     unsure = bool(e.code[name].loops and e.code[name].waits_for_memory and plain <= _BUSY)
     unknown = " The trace does not show how often, as they are in a loop beside accesses to memory." if unsure else ""
+    # Where shared memory is busy for little of the time, others hide it.
+    all_ = min(_held_up(e), 1.0) if e.shared_busy >= _OFTEN_BUSY else 0.0
     return e.supported(
         CAUSE,
         f"{ways} lanes of a warp access the same bank of shared memory in {e.named(name)}, which takes "
         f"{percent(share)} of warp time: each such access takes {ways} times as long.{unknown}",
         _ADVICE,
         # How long the kernel takes without marks is an estimate.
-        e.gain(slower * busy, slower * plain) if plain > _BUSY else e.gain(slower * waited, slower * max(plain, most)),
+        _beside_memory(e, slower * busy, slower * plain)
+        if plain > _BUSY
+        else _beside_memory(e, max(slower * waited, all_), max(slower * max(plain, most), all_)),
         LOW if unsure else HIGH,
         region=name,
         evidence={"lanes_per_bank": ways, "share_of_warp_time": share, "pipe_busy_share": busy, "from": "PTX"},
@@ -98,11 +106,24 @@ def _from_code(e: Evidence) -> Finding:
     )
 
 
+def _beside_memory(e: Evidence, least: float, most: float) -> Gain:
+    """Sectors that no lane uses may keep the memory busy once nothing else does."""
+    return e.gain(min(least, max(1 - (e.memory_at_most or 0.0) / _REACHABLE, 0.0)), most)
+
+
+def _held_up(e: Evidence) -> float:
+    """The share of the kernel's time in which conflicts of all regions keep shared memory busy, as far as it is known
+    how often they run."""
+    found = ((name, one, _cycles_needed(e, name)) for name, one in e.code.items() if name and one.conflicts)
+    return sum(needed * (1 - 1 / one.mean_ways) for _, one, needed in found if needed <= 1)
+
+
 def _of_a_round(e: Evidence, name: str) -> float:
     """The share of a loop's time that conflicts take. A round takes as long as the accesses of all warps that are in
     it, as their instructions on the schedulers, or as one warp alone, whichever is longest."""
     one, warps = e.code[name], max(e.shares.get(name, 0.0) * e.warps.per_sm, 1.0)
-    alone = LEAST_CYCLES * one.instructions + _SHARED_LATENCY * one.shared
+    # Accesses in a row wait together; a barrier ends a row.
+    alone = LEAST_CYCLES * one.instructions + _SHARED_LATENCY * (1 + one.barriers)
     others = max(one.shared * warps, one.instructions * warps / SCHEDULERS, alone)
     return 1 - others / max(one.shared * one.mean_ways * warps, others)
 

@@ -23,6 +23,8 @@ CAUSE = "unneeded barrier"
 _LEAST_WAIT = 0.05
 _LEAST_GAIN = 0.03
 _MOST = 1.1
+_OFTEN = 8
+"""Barriers that a warp passes: with fewer of them, what it waits there is seldom much."""
 _CACHE_NS = 130
 """Of a load from the cache."""
 _SHARED_CYCLES = 30
@@ -78,6 +80,8 @@ def may_exchange(e: Evidence, regions: list[str]) -> bool:
 
 
 def _judge(e: Evidence) -> Finding:
+    if e.warps_per_block <= 1:
+        return e.refuted(CAUSE, "blocks have one warp, which waits for no other")
     regions = barrier_regions(e)
     share = sum(e.waiting[region] for region in regions)
     if share < _LEAST_WAIT:
@@ -93,7 +97,10 @@ def _judge(e: Evidence) -> Finding:
             CAUSE,
             f"warps wait {percent(share)} of their time at barriers, but blocks take as long as their busiest warp",
         )
-    said = _said_by_code(e, regions)
+    said, unknown = _said_by_code(e, regions), may_exchange(e, regions)
+    if unknown:
+        said = " Data may pass there: the code does not say."
+    gain_at_least = 0.0 if unknown else lost
     roof = _MOST * (max(lost, cost.longest) if e.of(WAVES).waves <= 1 else lost)
     return e.supported(
         CAUSE,
@@ -101,12 +108,12 @@ def _judge(e: Evidence) -> Finding:
         f"warp of a block spends {percent(lost)} of the block's time there: in each round another warp is the last."
         + said,
         _ADVICE,
-        e.gain(lost, roof=min(roof, e.room)),
-        MEDIUM,
+        e.gain(gain_at_least, lost, roof=min(roof, e.room)),
+        LOW if unknown else MEDIUM,
         region=regions[0],
         evidence={
             "wait_share": share,
-            **({"from": "PTX"} if said else {}),
+            **({"from": "PTX"} if said and not unknown else {}),
             "lost_share_of_block": e.over_blocks(cost.lost),
             "barriers_per_warp": cost.rounds,
         },
@@ -135,6 +142,8 @@ def _inside_regions(e: Evidence) -> Finding | None:
     if not name or found[name][1] < _LEAST_GAIN:
         return None
     one, (least, most) = e.code[name], found[name]
+    if least < _LEAST_GAIN and not one.looped_barriers and one.barriers * _rounds(e, name) < _OFTEN:
+        return e.refuted(CAUSE, f"warps pass the barriers in `{name}` a few times only, after work of unknown length")
     return e.supported(
         CAUSE,
         f"`{name}` waits at {integer(one.barriers)} barriers each time, and at {integer(one.unneeded_barriers)} of "
@@ -148,6 +157,13 @@ def _inside_regions(e: Evidence) -> Finding | None:
         evidence={"barriers": one.barriers, "unneeded_barriers": one.unneeded_barriers, "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
+
+
+def _rounds(e: Evidence, name: str) -> float:
+    """How often a warp runs a region, on average over those that do."""
+    cells = e.lives.cells
+    here = cells.region == e.lives.region_codes[name]
+    return float(cells.count[here].sum()) / max(len(np.unique(cells.track[here])), 1)
 
 
 def _beyond_work(e: Evidence, name: str) -> tuple[float, float]:

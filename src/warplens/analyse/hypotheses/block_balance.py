@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
@@ -14,6 +16,8 @@ CAUSE = "block imbalance"
 _LEAST = 0.05
 _LARGE = 0.15
 _SHOWN = 0.5
+_EVEN = 1.05
+_MOSTLY = 0.8
 
 
 def _judge(e: Evidence) -> Finding:
@@ -29,6 +33,10 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(
             CAUSE, f"the warps of late blocks wait for one of theirs at `{one.late_region}`: uneven are the warps"
         )
+    if not one.slow_sms and _same_work(e):
+        return e.refuted(
+            CAUSE, "all blocks run the same instructions: what makes some of them late is no work of theirs"
+        )
     what, advice = _sentences(one)
     if e.shown_life < _SHOWN:
         what += f" Their first and last records show {percent(e.shown_life)} of the blocks' lives."
@@ -36,7 +44,7 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         what,
         advice,
-        e.gain(lost, roof=_most(e, lost)),
+        e.gain(lost, _most(e, lost), roof=_most(e, lost)),
         HIGH if one.late_blocks else MEDIUM if lost > _LARGE else LOW,
         region=one.late_region,
         blocks=one.late_blocks,
@@ -54,7 +62,22 @@ def _judge(e: Evidence) -> Finding:
 def _most(e: Evidence, lost: float) -> float:
     """An SM whose last blocks have few warps is not idle, but not busy either; and parts of a long block run at a
     time."""
-    return max(lost + e.of(WAVES).thin / 2, lost + 0.4 * lost * (1 - lost))
+    return max(lost + (1 - lost) * e.of(WAVES).thin, lost + 0.4 * lost * (1 - lost))
+
+
+def _same_work(e: Evidence) -> bool:
+    """Whether the code shows that no block executes more than the others: regions of the same length, as often in each,
+    that mostly access memory. Elsewhere a block may take the longer side of a branch."""
+    if sum(e.fetching.values()) + sum(e.awaiting.values()) < _MOSTLY:
+        return False
+    lives, cells = e.lives, e.lives.cells
+    codes = [e.code.get(name) for name in e.warps.regions]
+    if not codes or e.mostly_unmarked or any(one is None or one.differs_by_block or one.polls for one in codes):
+        return False
+    many = len(lives.regions)
+    ran = np.bincount(lives.block[cells.track] * many + cells.region, cells.count, len(lives.blocks) * many)
+    by_block = ran.reshape(-1, many)
+    return bool((by_block.max(axis=0) <= _EVEN * np.median(by_block, axis=0)).all())
 
 
 def _sentences(one: Imbalance) -> tuple[str, str]:

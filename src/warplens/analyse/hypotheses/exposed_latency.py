@@ -23,6 +23,8 @@ _MANY_WARPS = 12
 """Warps of an SM that fetch at a time; from here on, throughput is more likely the limit if nothing else is known."""
 _LATENCY_NS = 450
 """Of a load from the device's memory that is not busy."""
+_ENOUGH_WARPS = 16
+"""Of an SM: four per scheduler keep it busy."""
 _NEARLY = 0.5
 _IDLE = 0.5
 """Of the memory's peak: below this share, latency is the limit."""
@@ -267,8 +269,9 @@ def _finding(e: Evidence, seen: Exposure, both: float, confidence: str) -> Findi
         )
         evidence |= {"bytes_in_flight": seen.in_flight, "bytes_needed": seen.needed}
         if seen.idles:
-            # A little work of other warps does not hide what each warp waits for while the memory is idle.
-            exposed = max(exposed, _fetching(e))
+            # A little work of other warps does not hide what each warp waits for while the memory is idle; that of
+            # many does.
+            exposed = max(exposed, _fetching(e) * (1 - min(_working(e) / _ENOUGH_WARPS, 1.0)))
     return e.supported(
         CAUSE,
         f"Memory latency is not hidden: for {percent(seen.fetching)} of the SM time data is fetched (`{seen.region}`) "
@@ -290,11 +293,23 @@ def _gain(e: Evidence, seen: Exposure, both: float, exposed: float) -> Gain:
         # One region does both, so what warps wait for in it may all overlap, until something is busy.
         return e.gain(0.0 if seen.saturates else seen.fetching, min(_fetching(e), e.room))
     if both >= _BOTH:
+        exposed = min(exposed, _roof(e, exposed))
         most = max(seen.fetching, exposed * (1 - (seen.in_flight or 0.0) / seen.needed) if seen.idles else 0.0)
         return e.gain(0.0 if seen.saturates else both, most, roof=exposed)
     if seen.in_flight is None or seen.saturates:
         return Gain.between(0.0 if seen.saturates else max(0.25 * both, 0.15 * seen.fetching), 0.95 * exposed)
-    return e.gain(exposed * (1 - seen.in_flight / seen.needed))
+    return e.gain(exposed * (1 - seen.in_flight / seen.needed), roof=_roof(e, exposed))
+
+
+def _working(e: Evidence) -> float:
+    """The warps of an SM that work at a time, beside those that wait for what they loaded."""
+    shares = (share for region, share in e.warps.regions.items() if e.kinds[region] in (Purpose.WORK, Purpose.OTHER))
+    return max(sum(shares) - sum(e.awaiting.values()), 0.0) * e.warps.per_sm
+
+
+def _roof(e: Evidence, exposed: float) -> float:
+    """What the schedulers leave; where many warps work, they are busy except while all of the SM fetches."""
+    return min(e.room, exposed if _working(e) >= _ENOUGH_WARPS else 1.0)
 
 
 EXPOSED_LATENCY = Hypothesis(CAUSE, _judge, explains=frozenset({"cache misses"}), about_region=True)

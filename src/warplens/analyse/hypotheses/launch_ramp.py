@@ -17,6 +17,7 @@ _FOLLOWING_NS = 2_000
 _FULL_WARPS = 16
 _SHORT_NS = 10_000
 _MANY_LAUNCHES = 3
+_MOST = 0.98
 
 
 def _judge(e: Evidence) -> Finding:
@@ -32,9 +33,9 @@ def _judge(e: Evidence) -> Finding:
         "it passes before an SM is in its first useful region.",
         "Launch fewer, larger kernels: fuse this one with its neighbours, give one launch the work of many, or replay "
         "the launches from a CUDA graph.",
-        Gain.around(_fused(e, plain), roof=0.98)
+        _of_fusing(e, plain)
         if _is_one_of_many(e)
-        else Gain.between(0.0, min(launch + (1 - launch) * (starting + 0.5), 0.98)),
+        else Gain.between(0.0, min(launch + (1 - launch) * (starting + 0.5), _MOST)),
         HIGH if plain < _SHORT_NS / 2 else MEDIUM,
         evidence={
             "launch_to_first_useful_ns": ramp.to_first_ns,
@@ -54,6 +55,16 @@ def _compared(plain: float) -> str:
 def _fused(e: Evidence, plain: float) -> float:
     """What one launch with the work of many saves: their launches, and time in which few warps of an SM work."""
     return 1 - plain * min(e.warps.per_sm / _FULL_WARPS, 1.0) / (plain + _FOLLOWING_NS)
+
+
+def _of_fusing(e: Evidence, plain: float) -> Gain:
+    around = Gain.around(_fused(e, plain), roof=_MOST)
+    return Gain.between(around.low, max(around.high, min(_at_full_speed(e, plain), _MOST)))
+
+
+def _at_full_speed(e: Evidence, plain: float) -> float:
+    """The same if the one launch keeps the schedulers or the memory busy, as many blocks do."""
+    return 1 - plain * (1 - e.room) / (plain + _FOLLOWING_NS)
 
 
 def _is_one_of_many(e: Evidence) -> bool:

@@ -69,7 +69,7 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         f"Too few warps to hide latency: {shown}, limited by {limiters}{unhidden}.",
         f"Make room for more blocks: {limit.lift}.",
-        e.gain(least, most, roof=most),
+        e.gain(least, most, roof=min(most, e.room)),
         HIGH if warps < SCHEDULERS else MEDIUM,
         evidence={
             "warps_per_sm": warps,

@@ -22,6 +22,7 @@ _NEXT = (
 _REFUTED_BY = "Nsight Compute: nearly all bytes of the loaded sectors are used (4 sectors per request of 4-byte words)."
 _LEAST_WASTE = 2.0
 _SEVERE = 4.0
+_LITTLE = 0.08
 _MIN_USED = 0.5
 _LEAST = 0.1
 _LOW_BANDWIDTH = 0.4
@@ -89,13 +90,17 @@ def _from_code(e: Evidence) -> Finding:
         moving = sum(e.shares.get(region, 0.0) for region, one in e.code.items() if one.loads or one.stores)
         # Neighbouring loads may use what is left of a few sectors; they hardly ever use what is left of all of them.
         severe = waste > _SEVERE or e.code[name].store_waste >= 2 * _SEVERE
+        if not severe and _unused(e, name) * share < _LITTLE:
+            return e.refuted(CAUSE, f"few of the bytes that {e.named(name)} moves are unused")
         return e.supported(
             CAUSE,
             f"Lanes of a warp access addresses that are apart in {e.named(name)}: an access touches {waste:.0f} times "
             "the sectors that neighbouring addresses would. With the code that waits for them, it takes "
             f"{percent(share)} of warp time.",
             _ADVICE,
-            _gain(e, max(share, moving), most_lost, _unused(e, name)) if severe else Gain.between(0.0, share * lost),
+            _gain(e, max(share, moving), most_lost, _unused(e, name))
+            if severe
+            else Gain.between(0.0, share * min(lost, _unused(e, name))),
             HIGH if severe else LOW,
             region=name,
             evidence={"moved_over_used": waste, "share_of_warp_time": share, "from": "PTX"},
@@ -124,11 +129,17 @@ def _gain(e: Evidence, share: float, lost: float, unused: float = 1.0) -> Gain:
     its own."""
     left = max(1 - lost, (e.memory_reached or 0.0) / _REACHABLE)
     saved = (1 + share) / 2 * (1 - left)
-    roof = 1 - (1 - lost) / _LINE_OF_SECTORS
+    roof = min(1 - (1 - lost) / _LINE_OF_SECTORS, _left_by_shared_memory(e))
     gain = e.gain(e.surely_gained * min(saved, (1 + share) / 2 * unused), saved, roof=roof)
     # It may hold up all the others as well: then as much is left as keeps the schedulers or the memory busy.
-    held = min(1 - left, e.room)
+    # Each line takes a look-up.
+    held = min(roof, e.room)
     return Gain.between(gain.low, max(gain.high, min(held, roof, e.most_gain))) if lost >= _SEVERE_LOSS else gain
+
+
+def _left_by_shared_memory(e: Evidence) -> float:
+    """What accesses to shared memory leave, with their conflicts: more than all of the time is what ptxas removed."""
+    return 1 - e.shared_busy if e.shared_busy <= 1 else 1.0
 
 
 def _from_unknown_addresses(e: Evidence, region: str, share: float) -> Finding:

@@ -44,9 +44,16 @@ def _may_wait(e: Evidence, name: str, one: CodeCounts) -> bool:
     if e.shares.get(name, 0.0) < _LEAST or e.kinds[name] is Purpose.WAIT or one.polls or one.matrix:
         return False
     # Older recordings do not say which barriers are needed; unneeded ones are judged as such.
-    if one.waits or one.needed_barriers or one.unknown_barriers:
+    meets = one.needed_barriers + one.unknown_barriers
+    if one.waits or (meets and e.warps_per_block > 1 and not _ends_together(one)):
         return True
     return bool(_is_loop(one) and one.loads and e.kinds[name] is not Purpose.MEMORY) and not _fills_the_memory(e)
+
+
+def _ends_together(one: CodeCounts) -> bool:
+    """Whether barriers are outside loops that are equally long in all warps of a block: these meet there a few times,
+    at about the same time."""
+    return bool(one.lengths_known and not one.looped_barriers and not one.uneven_warps)
 
 
 def _is_loop(one: CodeCounts) -> bool:

@@ -47,7 +47,7 @@ def _judge(e: Evidence) -> Finding:
         f"mean of its block ({who}{where}).{masked}",
         _ADVICE,
         # Where enough warps of an SM have work at any time, it is busy while the others have none.
-        e.gain(min(max(1 - running / _ENOUGH_WARPS, 0.0), worst.loss), worst.loss, roof=1.15 * worst.loss),
+        e.gain(min(max(1 - running / _ENOUGH_WARPS, 0.0), worst.loss), worst.loss, roof=min(1.15 * worst.loss, e.room)),
         LOW if enough else _confidence(len(worst.busiest), len(worst.role.warps)),
         region=worst.region,
         warps=worst.busiest or worst.role.warps,
@@ -73,7 +73,7 @@ def _by_round(e: Evidence, whole: RoleBalance | None) -> Finding | None:
         f"their time for the last one at `{regions[0]}`, where data {'passes' if sure else 'may pass'} between them.",
         "Give the warps of a block tasks of about the same size (sort them, or split the long ones), or let them take "
         "tasks from a counter and meet less often.",
-        e.gain(min(idle, waited), waited, roof=1.15 * waited),
+        e.gain(min(idle, waited), waited, roof=min(1.15 * waited, e.room)),
         HIGH if sure and idle >= _MOSTLY else MEDIUM,
         region=region,
         evidence={"busiest_over_mean": factor, "waiting_share": waited},
@@ -85,7 +85,7 @@ def _only_loads(e: Evidence, region: str) -> bool:
     """Whether a region loads the same for each warp and does little else: what it takes more is a queue. Older
     recordings do not say which loops have a known length."""
     code = e.code.get(region)
-    return bool(code and code.moves_memory and code.fetch_bytes and not (code.loops or code.unbounded))
+    return bool(code and code.moves_memory and code.fetch_bytes and not code.differs_by_warp)
 
 
 def _of_unequal_length(e: Evidence) -> str | None:
@@ -103,7 +103,7 @@ def _of_unequal_length(e: Evidence) -> str | None:
         group = group.reshape(-1)
         most = reduce_by(np.maximum, count, group, len(blocks))
         mean = np.bincount(group, count) / np.bincount(group)
-        if code.loops or code.unbounded or float((most / np.maximum(mean, 1)).mean()) >= _FACTOR:
+        if code.differs_by_warp or float((most / np.maximum(mean, 1)).mean()) >= _FACTOR:
             return name
     return None
 
