@@ -41,6 +41,13 @@ def start(running: Session) -> Callable[[], None] | None:
     return hook.remove
 
 
+_COMPILED_ONLY = (
+    *("records_per_warp", "bytes_per_block", "full", "clock", "buffer", "granularity", "warps", "blocks", "sms"),
+    *("store", "mode", "overhead"),
+)
+"""Options that only compiled kernels support."""
+
+
 def _watch_interpreter(running: Session) -> Callable[[], None]:
     from triton.runtime.interpreter import GridExecutor
 
@@ -51,14 +58,18 @@ def _watch_interpreter(running: Session) -> Callable[[], None]:
         variant = running.variant(name, (executor.fn, repr(constants)), _fixed(executor.grid), lambda: described)
         if running.options.marks:
             running.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
+        if without_effect := running.options.given(*_COMPILED_ONLY):
+            given = ", ".join(f"{option}=" for option in without_effect)
+            running.note(name, f"TRITON_INTERPRET=1: every program and every record is kept; without effect: {given}")
         if not running.takes_on_host(variant):
             return original(executor, *arguments, **options)
         launch = interpret.Interpreted(name, variant)
-        with interpret.recording(launch):
-            result = original(executor, *arguments, **options)
-        if launch.events:
-            running.add(launch)
-        return result
+        try:
+            with interpret.recording(launch):
+                return original(executor, *arguments, **options)
+        finally:  # a kernel that raises keeps what it recorded until then
+            if launch.events:
+                running.add(launch)
 
     return wrap(GridExecutor, "__call__", call)
 
