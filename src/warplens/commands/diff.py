@@ -21,10 +21,9 @@ from warplens.wording import change, duration, integer, percent, plural
 
 _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow", "NEW": "cyan", "GONE": "cyan"}
 
-_UNSURE = (
-    "[yellow]UNSURE[/]: the noise is larger than the change. Record more launches of both versions "
-    "(`warplens run --launches 20`, or a loop inside wl.profile) and compare again."
-)
+_LARGE_NOISE = "the noise is larger than the change"
+_UNKNOWN_NOISE = "one launch of a version does not show how much launches vary"
+_REMEDY = "Record more launches of both versions (`warplens run --launches 20`, or a loop inside wl.profile)"
 
 
 @click.command("diff")
@@ -118,8 +117,10 @@ def _print(result: Difference, crossings: tuple[Crossing, ...]) -> None:
     for region in result:
         if region.note:
             console.print(f"[dim]{escape(region.region)}: {escape(region.note)}[/]")
-    if any(one.verdict is ChangeVerdict.UNSURE for one in (*result.kernels, *result)):
-        console.print(_UNSURE, soft_wrap=True)
+    if unsure := [one for one in (*result.kernels, *result) if one.verdict is ChangeVerdict.UNSURE]:
+        launches = {kernel.kernel: min(kernel.launches) for kernel in result.kernels}
+        why = _UNKNOWN_NOISE if any(launches.get(one.kernel) == 1 for one in unsure) else _LARGE_NOISE
+        console.print(f"[yellow]UNSURE[/]: {why}. {_REMEDY} and compare again.", soft_wrap=True)
     for one in crossings:
         mark = "[red]FAIL[/]" if one.crossed else "[green]pass[/]"
         console.print(f"{mark} {escape(one.text)}")
