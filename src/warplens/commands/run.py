@@ -320,7 +320,12 @@ def _overhead(given: dict[str, Any]) -> float | None:
     text = given["overhead"]
     if text is None:
         return AUTO_OVERHEAD if given["auto"] or given["lines"] else None
-    return None if text == "any" else share(text, "--overhead", "a share such as 5% or 0.05, or `any`")
+    if text == "any":
+        return None
+    limit = share(text, "--overhead", "a share such as 5% or 0.05, or `any`")
+    if limit > 1 and not text.endswith("%"):
+        raise UsageError(f"--overhead {text}: is {100 * limit:g} %; write {text}% for that many percent, or 0.05 for 5 %")
+    return limit
 
 
 def _trace_bytes(given: dict[str, Any]) -> int | None:
