@@ -445,6 +445,15 @@ def _device_code(path: Path) -> bytes:
 
 
 @needs_nvcc
+def test_a_kernel_without_a_track_is_named_as_its_author_did(project: Path) -> None:
+    source = '#include <warplens.cuh>\nnamespace app { __global__ void forgot(int* x) { WL_REGION("a"); *x = 1; } }\n'
+    (project / "forgot.cu").write_text(source)
+    done = run(*COMPILE, "-c", "forgot.cu", "-o", "x.o", cwd=project)
+    assert done.returncode
+    assert "forgot has marks but no wl::Kernel: begin it with `wl::Kernel k(prof);`" in done.stderr
+
+
+@needs_nvcc
 def test_what_ptxas_does_not_take_is_compiled_as_nvcc_does(project: Path) -> None:
     nvcc, ptxas = project / "tools" / "nvcc", project / "tools" / "ptxas"
     ptxas.parent.mkdir()
