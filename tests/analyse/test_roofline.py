@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import warplens as wl
-from tests.support.paths import GOLDEN
 from tests.support.builders import Span, make_trace
+from tests.support.paths import GOLDEN
 from warplens.analyse.devices import PEAKS, find_peak
 from warplens.analyse.occupancy import achieved
 from warplens.analyse.roofline import ceilings
@@ -233,4 +233,5 @@ def test_the_time_of_a_region_is_called_what_it_is(tmp_path: Path, capsys: pytes
 def test_a_missing_file_of_ceilings_is_named_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["roofline", "--ceilings", "none.json", "--bytes", "1G", "--time-ns", "1e6"]) == 1
     said = capsys.readouterr().err
-    assert "none.json: cannot be read (No such file or directory)" in said and "Errno" not in said
+    assert "none.json: cannot be read (No such file or directory)" in said
+    assert "Errno" not in said

@@ -54,7 +54,8 @@ def test_the_ruler_tells_its_marks_apart_late_in_a_trace() -> None:
     late = make_trace([Span("load", 517_000, 3000), Span("mma", 520_000, 3000)])
     marks = [mark.strip() for mark in rendered(terminal.timeline(late, width=120), 120)[0].split("│")[1:]]
     assert len(set(marks)) == len(marks)
-    assert marks[0] == "517 µs" and marks[1].startswith("+")
+    assert marks[0] == "517 µs"
+    assert marks[1].startswith("+")
     early = rendered(terminal.timeline(make_trace([Span("load", 0, 6000)]), width=120), 120)[0]
     assert "+" not in early
 

@@ -31,7 +31,7 @@ from warplens.wording import digits, duration, percent
 @click.option(
     "--region",
     metavar="NAME",
-    help="Analyse this region instead of the whole kernel. Its time is how long an SM was in it, averaged over all SMs.",
+    help="Analyse this region instead of the whole kernel. Its time is how long an SM was in it, on average.",
 )
 @click.option("--per-span", is_flag=True, help="--flops and --bytes are per span of the region, not per launch.")
 @click.option("--dtype", default="fp16", metavar="|".join(DTYPES), help="Compute peak to compare with.")

@@ -324,7 +324,7 @@ def _overhead(given: dict[str, Any]) -> float | None:
         return None
     limit = share(text, "--overhead", "a share such as 5% or 0.05, or `any`")
     if limit > 1 and not text.endswith("%"):
-        raise UsageError(f"--overhead {text}: is {100 * limit:g} %; write {text}% for that many percent, or 0.05 for 5 %")
+        raise UsageError(f"--overhead {text}: is {100 * limit:g} %; write {text}% for {text} percent")
     return limit
 
 

@@ -38,9 +38,7 @@ def explain_no_kernel(options: Options, seen: Mapping[str, int], notes: Mapping[
     if options.kernels is not None and not any(options.wants_kernel(kernel) for kernel in seen):
         return f"no kernel was profiled: kernels={options.kernels!r} matches none of those that ran: {ran}"
     if not options.marks and _interprets_triton():
-        return (
-            f"no kernel was profiled: none of those that ran under TRITON_INTERPRET=1 reached a mark in its source: {ran}"
-        )
+        return f"no kernel was profiled: none of those that TRITON_INTERPRET=1 ran reached a mark in its source: {ran}"
     if not options.marks:
         return f"no kernel was profiled: none of those that ran has marks: {ran}; auto= (--auto) marks them as they are"
     why = "; ".join(f"{kernel}: {text}" for kernel in seen for text in notes.get(kernel, ()))

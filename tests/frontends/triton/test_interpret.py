@@ -130,11 +130,17 @@ def test_a_block_of_values_is_refused_as_on_a_gpu() -> None:
 def test_a_profile_without_a_record_does_not_advise_what_is_already_done() -> None:
     done = _mistaken("recorded(0); recorded(None)")
     unmarked, empty = done.stdout.splitlines()
-    assert "none of those that ran under TRITON_INTERPRET=1 reached a mark in its source: kernel (1)" in unmarked
+    assert "none of those that TRITON_INTERPRET=1 ran reached a mark in its source: kernel (1)" in unmarked
     assert "none that warplens can record was launched" in empty
 
 
 def test_options_without_effect_in_the_interpreter_are_named() -> None:
     done = _mistaken("recorded(1, blocks=2, mode='aggregate'); recorded(1, every=1)")
     said = [line for line in done.stderr.splitlines() if "without effect" in line]
-    assert len(said) == 1 and said[0].endswith("without effect: blocks=, mode="), done.stderr[-2000:]
+    assert len(said) == 1, done.stderr[-2000:]
+    assert said[0].endswith("without effect: blocks=, mode=")
+
+
+def test_the_device_of_an_interpreted_launch_has_a_name() -> None:
+    done = _mistaken("print([one['name'] for one in recorded(1).trace.meta.distinct_devices])")
+    assert done.stdout.splitlines() == ["['Triton interpreter (CPU)']"], done.stderr[-2000:]

@@ -16,6 +16,7 @@ from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.weaving_options import weaving
 from warplens.options import Options
+from warplens.record.capture import Device
 from warplens.session import Session
 from warplens.weave.weaving import Weaving
 
@@ -69,6 +70,7 @@ def _watch_interpreter(running: Session) -> Callable[[], None]:
                 return original(executor, *arguments, **options)
         finally:  # a kernel that raises keeps what it recorded until then
             if launch.events:
+                running.run.other_device(0, lambda: Device("Triton interpreter (CPU)"))
                 running.add(launch)
 
     return wrap(GridExecutor, "__call__", call)

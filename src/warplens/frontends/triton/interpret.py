@@ -80,7 +80,8 @@ def mark(letter: str, name: str, tag: int = 0) -> None:
 def value(name: str, v: Any) -> None:
     if _current is not None:
         if getattr(getattr(v, "type", None), "is_block", bool)():
-            raise UsageError(f"value {name!r} is a block of shape {list(v.handle.data.shape)}: reduce it to a scalar first")
+            shape = list(v.handle.data.shape)
+            raise UsageError(f"value {name!r} is a block of shape {shape}: reduce it to a scalar first")
         _current.add(Kind.VALUE, name, payload=scalar(v))
 
 
