@@ -10,7 +10,9 @@ from rich.markup import escape
 from warplens.analyse.diff import CONFIDENCE, MARGIN, ChangeVerdict, Difference, KernelChange, RegionChange, diff
 from warplens.analyse.quantile_sketch import ERROR
 from warplens.analyse.resample import Interval
+from warplens.analyse.sample_share import sample_line
 from warplens.analyse.thresholds import Crossing, Threshold, check
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table, working
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
 from warplens.commands.shared.number_range import number_range
@@ -88,6 +90,7 @@ def command(
             "thresholds": [_crossing(one) for one in crossings],
             "crossed": bool(crossed),
             "quantile_error": ERROR if runner else 0.0,
+            "losses": [asdict(one.meta.losses) for one in (old, new)],
         }
         print_json(document)
     else:
@@ -96,6 +99,9 @@ def command(
         if _devices(old) != _devices(new):
             ran = " -> ".join(" and ".join(_devices(one)) or "unknown" for one in (old, new))
             stdout().print(f"[yellow]the traces are from different devices: {escape(ran)}[/]", soft_wrap=True)
+        for side, one in (("before", old), ("after", new)):
+            for line in filter(None, [sample_line(one.meta.launches), *warnings_of(one)]):
+                stdout().print(f"[yellow]{side}: {escape(line)}[/]", soft_wrap=True)
         _print(result, crossings)
     if crossed:
         raise ThresholdCrossed("; ".join(one.text for one in crossed))
