@@ -225,7 +225,10 @@ def test_the_time_of_a_region_is_called_what_it_is(tmp_path: Path, capsys: pytes
     """A warp of this recording is in `dot` for about 1 µs; averaged over all 132 SMs it is 174 ns."""
     capture = str(GOLDEN / "captures" / "triton_matmul.wlcap")
     assert main(["roofline", capture, "--flops", "67e6"]) == 0
-    assert "matmul in 6.00 µs: neither" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "matmul in 6.00 µs: neither" in said
+    assert main(["roofline", capture, "--flops", "67e3"]) == 0
+    assert "at the roof it would be 88,544 times as fast" in capsys.readouterr().out
     assert main(["roofline", capture, "--flops", "67e6", "--region", "dot"]) == 0
     assert "matmul: dot, active 174 ns on the average SM: neither" in capsys.readouterr().out
 

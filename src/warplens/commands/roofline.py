@@ -121,7 +121,7 @@ def _print(one: Roofline, region: str | None = None) -> None:
         console.print(f"  {digits(one.bandwidth)} of {digits(roof.bandwidth)} GB/s ({share})")
     if one.intensity is not None:
         console.print(f"  {digits(one.intensity)} FLOP/byte; the ridge point is at {digits(roof.ridge)}")
-    speedup = f"; at the roof it would be {one.times:.2f} times as fast" if one.of_roof <= 1 else ""
+    speedup = f"; at the roof it would be {digits(one.times)} times as fast" if one.of_roof <= 1 else ""
     console.print(f"  {percent(one.of_roof)} of the roof{speedup}")
     console.print(f"  {escape(roof.device)} ({escape(origin)})")
     print_hanging(console, "", f"[cyan]{escape(one.advice)}[/]")
