@@ -92,6 +92,7 @@ def test_the_command_filters_and_says_what_is_wrong(
     assert main(["view", saved, "--terminal", "--region", "mna"]) == 2
     assert "did you mean 'mma'" in capsys.readouterr().err
     assert main(["view", saved, "--sm", "1"]) == 2
+    assert main(["view", saved, "--rows", "3", "--no-browser", "--timeout", "0.1"]) == 2
 
 
 def test_notebooks_show_a_summary_without_a_script(trace: Trace) -> None:
