@@ -200,11 +200,12 @@ class Options:
 
     def refuse(self, front_end: str, *names: str) -> None:
         """Say so where a front end does not know an option, rather than leave it without effect."""
-        for field in fields(self):
-            if field.name in names and getattr(self, field.name) != field.default:
-                raise UsageError(
-                    f"{field.name}={getattr(self, field.name)!r} is not there for {front_end}; leave it out"
-                )
+        for name in self.given(*names):
+            raise UsageError(f"{name}={getattr(self, name)!r} is not there for {front_end}; leave it out")
+
+    def given(self, *names: str) -> list[str]:
+        """Those of `names` that are not at their default."""
+        return [one.name for one in fields(self) if one.name in names and getattr(self, one.name) != one.default]
 
     def wants_kernel(self, name: str) -> bool:
         """Whether this kernel is to be profiled."""

@@ -77,7 +77,8 @@ def test_widths_are_shares_and_children_are_below_their_parents(show: Show) -> N
     assert page.run(script) == [["outer", 0, "0%", "60%"], ["inner", 24, "0%", "30%"], ["rest", 0, "60%", "40%"]]
     page.run("document.querySelector('.icicle button').dispatchEvent(new Event('dblclick'))")
     assert page.run(script) == [["outer", 0, "0%", "100%"], ["inner", 24, "0%", "50%"]]
-    assert "0.0 % outside every region" in page.run("document.querySelector('.flame-head .note').textContent")
+    note = page.run("document.querySelector('.flame-head .note').textContent")
+    assert "0.0 % outside every region, from each warp's first mark to its last" in note
 
 
 def test_a_click_lights_the_spans_and_a_selected_span_marks_its_box(show: Show) -> None:

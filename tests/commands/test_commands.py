@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import warplens as wl
+from tests.support.builders import Span, make_trace
 from tests.support.synthetic_capture import make_capture
 from warplens.commands import doctor, main
 from warplens.decode import decode
@@ -33,6 +34,14 @@ def test_stats_prints_every_region(capture: str, capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     for word in ("outer", "load", "mma", "inner", "p95", "share"):
         assert word in out
+
+
+def test_a_region_without_a_closed_span_has_no_durations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "open.warplens"
+    make_trace([Span("done", 0, 10), Span("stuck", 10, 5, open=True)]).save(path)
+    assert main(["stats", str(path)]) == 0
+    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("stuck"))
+    assert row == ["stuck", "0", "0.0", "%", "0.0", "%", *["-"] * 8, "0", "ns", "1"]
 
 
 @pytest.mark.parametrize("by", ["region", "kernel", "sm", "warp", "block"])

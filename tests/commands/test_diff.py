@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.support.noise import Kernel, run
+from tests.support.paths import GOLDEN
 from warplens.analyse.region_tree import RegionNode
 from warplens.commands import main
 from warplens.commands.shared.analysis_tables import tree_table
@@ -116,3 +117,16 @@ def test_a_trace_does_not_differ_from_itself(tmp_path: Path, capsys: pytest.Capt
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "SAME"
     assert {one["verdict"] for one in document["regions"]} == {"SAME"}
+
+
+def test_losses_of_either_trace_are_said_by_every_verb_that_judges(capsys: pytest.CaptureFixture[str]) -> None:
+    lossy, whole = (str(GOLDEN / f"cuda_nested_{name}.wlcap") for name in ("ring_32", "stop_200"))
+    lost = "8 of 264 records were overwritten by later ones (8 warps full)"
+    main(["diff", lossy, whole])
+    assert f"before: {lost}" in capsys.readouterr().out
+    main(["diff", whole, lossy, "--json"])
+    assert [one["records_lost"] for one in json.loads(capsys.readouterr().out)["losses"]] == [0, 8]
+    main(["diagnose", lossy])
+    assert capsys.readouterr().out.startswith(lost)
+    main(["diagnose", lossy, "--json"])
+    assert json.loads(capsys.readouterr().out)["diagnoses"]

@@ -45,4 +45,6 @@ def test_unsure_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[st
     main(["diff", *paths])
     said = " ".join(capsys.readouterr().out.split())
     assert "UNSURE" in said
+    assert "one launch of a version does not show how much launches vary" in said
+    assert "the noise is larger" not in said, "nobody knows the noise of one launch"
     assert "Record more launches of both versions" in said

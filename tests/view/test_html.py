@@ -236,6 +236,12 @@ def test_the_payload_carries_who_released_whom() -> None:
     assert np.cumsum(unpack(packer, "barrier_rows")).tolist() == records.tolist()
 
 
+def test_shares_in_a_comparison_are_not_called_those_of_both_traces_together() -> None:
+    one, two = (make_trace([Span("load", 0, dur)]) for dur in (100, 900))
+    assert "closed spans; shares of 100 ns of warp time" in report([one])
+    assert "closed spans; shares of each trace&#39;s warp time" in report([one, two])
+
+
 def test_a_comparison_that_is_unsure_says_what_to_do() -> None:
     truth = ROOT / "tests" / "golden" / "truth"
     page = report([load(truth / f"one_stage.{name}.warplens") for name in ("broken", "repaired")])

@@ -50,6 +50,16 @@ def test_each_cell_is_the_letter_of_what_the_row_did_most(trace: Trace) -> None:
     assert [line[:14] for line in warps[1:7]] == [f"block {b} warp {w}" for b in range(3) for w in range(2)]
 
 
+def test_the_ruler_tells_its_marks_apart_late_in_a_trace() -> None:
+    late = make_trace([Span("load", 517_000, 3000), Span("mma", 520_000, 3000)])
+    marks = [mark.strip() for mark in rendered(terminal.timeline(late, width=120), 120)[0].split("│")[1:]]
+    assert len(set(marks)) == len(marks)
+    assert marks[0] == "517 µs"
+    assert marks[1].startswith("+")
+    early = rendered(terminal.timeline(make_trace([Span("load", 0, 6000)]), width=120), 120)[0]
+    assert "+" not in early
+
+
 def test_letters_come_from_names_and_are_never_shared() -> None:
     assert terminal.letters(["load", "log", "lo", "Load"]) == ["l", "o", "L", "a"]
     many = terminal.letters([f"r{i}" for i in range(60)])
@@ -82,6 +92,7 @@ def test_the_command_filters_and_says_what_is_wrong(
     assert main(["view", saved, "--terminal", "--region", "mna"]) == 2
     assert "did you mean 'mma'" in capsys.readouterr().err
     assert main(["view", saved, "--sm", "1"]) == 2
+    assert main(["view", saved, "--rows", "3", "--no-browser", "--timeout", "0.1"]) == 2
 
 
 def test_notebooks_show_a_summary_without_a_script(trace: Trace) -> None:

@@ -62,8 +62,10 @@ def parallelism(lives: Lifetimes, waits: Mask) -> Parallelism:
     )
 
 
-def _used(lives: Lifetimes, at: int) -> int:
-    return len(np.unique(lives.all_blocks_of(at).sm))
+def _used(lives: Lifetimes, at: int) -> float:
+    """SMs that ran blocks. Where most blocks are unknown, they ran on others of the device's SMs, too."""
+    launch = lives.launches[at]
+    return min(len(np.unique(lives.all_blocks_of(at).sm)) * launch.blocks_per_known, float(launch.sms))
 
 
 def _unrecorded(lives: Lifetimes, launches: Sequence[int]) -> float:

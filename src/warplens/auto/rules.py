@@ -164,7 +164,7 @@ def _classes(auto: str | bool | Iterable[str] | None) -> tuple[str, ...]:
     known = [*CLASSES, ALL]
     for name in names:
         if name not in known:
-            raise UsageError(f"unknown rule {name!r}{did_you_mean(name, known)}; allowed rules are {', '.join(known)}")
+            raise UsageError(f"unknown class {name!r}{did_you_mean(name, known)}")
     chosen = set(CLASSES) if ALL in names else set(names)
     if "edges" in chosen:  # a wait's record is inside its region
         chosen.add("waits")

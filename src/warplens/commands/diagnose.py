@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from warplens.analyse.diagnose import Diagnosis, diagnose
+from warplens.analyse.sample_share import sample_line
+from warplens.analyse.trace_quality import time_line, warnings_of
 from warplens.commands.shared.analysis_tables import print_findings
 from warplens.commands.shared.console import (
     force_option,
@@ -75,6 +77,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **given: Any) -> 
         facts = replace(known_facts(given, trace, given["kernel"]), expected_ns=expected)
         with working("diagnosing"):
             found = [(arguments[0], diagnose(trace, kernel=given["kernel"], given=facts, waits_like=given["waits"]))]
+        if not given["as_json"]:
+            for line in filter(None, [sample_line(trace.meta.launches), time_line(trace), *warnings_of(trace)]):
+                stdout().print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     if given["as_json"]:
         print_json({"diagnoses": [{"of": label} | one.to_json() for label, one in found]})
     else:

@@ -10,7 +10,9 @@ from rich.markup import escape
 from warplens.analyse.diff import CONFIDENCE, MARGIN, ChangeVerdict, Difference, KernelChange, RegionChange, diff
 from warplens.analyse.quantile_sketch import ERROR
 from warplens.analyse.resample import Interval
+from warplens.analyse.sample_share import sample_line
 from warplens.analyse.thresholds import Crossing, Threshold, check
+from warplens.analyse.trace_quality import warnings_of
 from warplens.commands.shared.console import json_option, print_json, read_trace, stdout, table, working
 from warplens.commands.shared.dataset_options import SKETCHED, engine_for, engine_option
 from warplens.commands.shared.number_range import number_range
@@ -21,10 +23,9 @@ from warplens.wording import change, duration, integer, percent, plural
 
 _COLOURS = {"FASTER": "green", "SLOWER": "red", "SAME": "dim", "UNSURE": "yellow", "NEW": "cyan", "GONE": "cyan"}
 
-_UNSURE = (
-    "[yellow]UNSURE[/]: the noise is larger than the change. Record more launches of both versions "
-    "(`warplens run --launches 20`, or a loop inside wl.profile) and compare again."
-)
+_LARGE_NOISE = "the noise is larger than the change"
+_UNKNOWN_NOISE = "one launch of a version does not show how much launches vary"
+_REMEDY = "Record more launches of both versions (`warplens run --launches 20`, or a loop inside wl.profile)"
 
 
 @click.command("diff")
@@ -89,6 +90,7 @@ def command(
             "thresholds": [asdict(one) | {"threshold": one.threshold.text} for one in crossings],
             "crossed": bool(crossed),
             "quantile_error": ERROR if runner else 0.0,
+            "losses": [asdict(one.meta.losses) for one in (old, new)],
         }
         print_json(document)
     else:
@@ -97,6 +99,9 @@ def command(
         if _devices(old) != _devices(new):
             ran = " -> ".join(" and ".join(_devices(one)) or "unknown" for one in (old, new))
             stdout().print(f"[yellow]the traces are from different devices: {escape(ran)}[/]", soft_wrap=True)
+        for side, one in (("before", old), ("after", new)):
+            for line in filter(None, [sample_line(one.meta.launches), *warnings_of(one)]):
+                stdout().print(f"[yellow]{side}: {escape(line)}[/]", soft_wrap=True)
         _print(result, crossings)
     if crossed:
         raise ThresholdCrossed("; ".join(one.text for one in crossed))
@@ -114,8 +119,10 @@ def _print(result: Difference, crossings: tuple[Crossing, ...]) -> None:
     for region in result:
         if region.note:
             console.print(f"[dim]{escape(region.region)}: {escape(region.note)}[/]")
-    if any(one.verdict is ChangeVerdict.UNSURE for one in (*result.kernels, *result)):
-        console.print(_UNSURE, soft_wrap=True)
+    if unsure := [one for one in (*result.kernels, *result) if one.verdict is ChangeVerdict.UNSURE]:
+        launches = {kernel.kernel: min(kernel.launches) for kernel in result.kernels}
+        why = _UNKNOWN_NOISE if any(launches.get(one.kernel) == 1 for one in unsure) else _LARGE_NOISE
+        console.print(f"[yellow]UNSURE[/]: {why}. {_REMEDY} and compare again.", soft_wrap=True)
     for one in crossings:
         mark = "[red]FAIL[/]" if one.crossed else "[green]pass[/]"
         console.print(f"{mark} {escape(one.text)}")

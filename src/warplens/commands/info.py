@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import median
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -147,7 +148,7 @@ def _document(path: str, trace: Trace, merge_variants: bool) -> dict[str, object
 
 
 def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
-    devices = [f"{d.get('name', 'unknown')} ({d.get('sm_count', 0)} SMs)" for d in trace.meta.distinct_devices]
+    devices = [_device(each) for each in trace.meta.distinct_devices]
     ranks = {info.rank for info in trace.meta.launches}
     cost = ", ".join(f"{name} {value:,.4g}" for name, value in trace.meta.cost.items())
     shown = trace.regions[:20]
@@ -170,6 +171,11 @@ def _facts(path: str, trace: Trace) -> list[tuple[str, str]]:
         ("copy-out", _copy_out_line(trace) if _copy_out_times(trace) else ""),
     ]
     return [(name, text) for name, text in facts if text]
+
+
+def _device(known: Mapping[str, Any]) -> str:
+    sms = int(known.get("sm_count", 0))
+    return str(known.get("name", "unknown")) + (f" ({plural(sms, 'SM')})" if sms else "")
 
 
 def _verified_line(trace: Trace) -> str:

@@ -28,7 +28,11 @@ from warplens.wording import digits, duration, percent
 @flops_option
 @bytes_option
 @click.option("--kernel", metavar="NAME", help="Kernel to analyse, if the trace has several.")
-@click.option("--region", metavar="NAME", help="Analyse this region instead of the whole kernel.")
+@click.option(
+    "--region",
+    metavar="NAME",
+    help="Analyse this region instead of the whole kernel. Its time is how long an SM was in it, on average.",
+)
 @click.option("--per-span", is_flag=True, help="--flops and --bytes are per span of the region, not per launch.")
 @click.option("--dtype", default="fp16", metavar="|".join(DTYPES), help="Compute peak to compare with.")
 @device_option
@@ -99,15 +103,16 @@ def command(
     if as_json:
         print_json(result.to_json())
     else:
-        _print(result)
+        _print(result, region)
 
 
-def _print(one: Roofline) -> None:
+def _print(one: Roofline, region: str | None = None) -> None:
     console = stdout()
     roof = one.ceilings
     origin = "measured" if roof.measured else f"listed: {roof.source}"
     bound = "neither memory nor compute" if one.bound == "neither" else one.bound
-    console.print(f"[bold]{escape(one.what)}[/] in {duration(one.time_ns)}: [bold]{bound}[/] bound")
+    when = f", active {duration(one.time_ns)} on the average SM" if region else f" in {duration(one.time_ns)}"
+    console.print(f"[bold]{escape(one.what)}[/]{when}: [bold]{bound}[/] bound")
     if one.tflops is not None:
         share = percent(one.tflops / roof.tflops)
         console.print(f"  {digits(one.tflops)} of {digits(roof.tflops)} TFLOP/s {roof.dtype} ({share})")
@@ -116,7 +121,7 @@ def _print(one: Roofline) -> None:
         console.print(f"  {digits(one.bandwidth)} of {digits(roof.bandwidth)} GB/s ({share})")
     if one.intensity is not None:
         console.print(f"  {digits(one.intensity)} FLOP/byte; the ridge point is at {digits(roof.ridge)}")
-    speedup = f"; at the roof it would be {one.times:.2f} times as fast" if one.of_roof <= 1 else ""
+    speedup = f"; at the roof it would be {digits(one.times)} times as fast" if one.of_roof <= 1 else ""
     console.print(f"  {percent(one.of_roof)} of the roof{speedup}")
     console.print(f"  {escape(roof.device)} ({escape(origin)})")
     print_hanging(console, "", f"[cyan]{escape(one.advice)}[/]")

@@ -321,7 +321,12 @@ def _overhead(given: dict[str, Any]) -> float | None:
     text = given["overhead"]
     if text is None:
         return AUTO_OVERHEAD if given["auto"] or given["lines"] else None
-    return None if text == "any" else share(text, "--overhead", "a share such as 5% or 0.05, or `any`")
+    if text == "any":
+        return None
+    limit = share(text, "--overhead", "a share such as 5% or 0.05, or `any`")
+    if limit > 1 and not text.endswith("%"):
+        raise UsageError(f"--overhead {text}: is {100 * limit:g} %; write {text}% for {text} percent")
+    return limit
 
 
 def _trace_bytes(given: dict[str, Any]) -> int | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from warplens.analyse.executions import NO_TIMELINE
 from warplens.analyse.sample_share import sample_line
@@ -94,9 +95,10 @@ def command(
     if terminal:
         _in_terminal(read_ranks(trace, ranks), width, rows, regions, sm, block, launch)
         return
-    if chosen or width is not None:
+    rows_given = click.get_current_context().get_parameter_source("rows") is not ParameterSource.DEFAULT
+    if chosen or width is not None or rows_given:
         raise UsageError(
-            "--region, --sm, --block, --launch and --width need --terminal; use the filters of the Perfetto UI instead"
+            "--region, --sm, --block, --launch, --width and --rows need --terminal; use the filters of the Perfetto UI"
         )
     _in_perfetto(trace, ranks, browser, timeout)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from warplens.driver import libcuda
@@ -26,7 +27,7 @@ def explain_losses(launches: list[Launch], trace: Trace) -> list[str]:
 
 def explain_no_kernel(options: Options, seen: Mapping[str, int], notes: Mapping[str, Sequence[str]]) -> str:
     """What to say when no kernel was recorded: what ran, and what would have been."""
-    if not seen and (missing := no_gpu()):
+    if not seen and not _interprets_triton() and (missing := no_gpu()):
         return f"no kernel was profiled: {missing}"
     if not seen:
         return (
@@ -36,10 +37,17 @@ def explain_no_kernel(options: Options, seen: Mapping[str, int], notes: Mapping[
     ran = _listed(seen)
     if options.kernels is not None and not any(options.wants_kernel(kernel) for kernel in seen):
         return f"no kernel was profiled: kernels={options.kernels!r} matches none of those that ran: {ran}"
+    if not options.marks and _interprets_triton():
+        return f"no kernel was profiled: none of those that TRITON_INTERPRET=1 ran reached a mark in its source: {ran}"
     if not options.marks:
         return f"no kernel was profiled: none of those that ran has marks: {ran}; auto= (--auto) marks them as they are"
     why = "; ".join(f"{kernel}: {text}" for kernel in seen for text in notes.get(kernel, ()))
     return f"no kernel was profiled: no automatic mark could be placed in those that ran: {ran}{why and f'. {why}'}"
+
+
+def _interprets_triton() -> bool:
+    """Whether Triton runs its kernels on the CPU, by the switch that Triton reads."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
 
 
 def no_gpu() -> str:

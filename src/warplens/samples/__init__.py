@@ -60,8 +60,10 @@ def ptx_of(source: Path) -> str:
     """The PTX of another version of the sample: CUDA source, which NVRTC compiles, or PTX."""
     try:
         text = source.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{source}: cannot be read as a kernel: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be read ({error.strerror}); check the path") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{source}: is no text; give CUDA source, or PTX in a .ptx file") from None
     ptx = text if source.suffix == ".ptx" else compile_ptx(text, source.name, _ARCH, ["-lineinfo"])
     found = {entry.name: len(entry.params) for entry in parse(ptx).entries}
     if found.get(KERNEL) != len(PARAMETERS):

@@ -76,7 +76,9 @@ class RankClocks:
         host = np.array([clock.host for clock in self.ranks.values()], np.int64)
         between = np.array([tied.error_ns for tied in self.hosts])[host] if len(host) else own
         apart = host[:, None] != host[None, :]
-        found: npt.NDArray[np.float64] = own[:, None] + own[None, :] + apart * (between[:, None] + between[None, :])
+        found: npt.NDArray[np.float64] = (
+            own[:, None] + own[None, :] + np.where(apart, between[:, None] + between[None, :], 0.0)
+        )
         np.fill_diagonal(found, 0.0)
         return found
 

@@ -242,7 +242,7 @@ def _part(trace: Trace, at: int, options: ReportOptions) -> _Part:
 def _whose_time(parts: Sequence[_Part]) -> str:
     if any(part.table.heading for part in parts):
         return "each kernel's"
-    return f"{duration(sum(part.stats.busy_ns for part in parts))} of"
+    return f"{duration(parts[0].stats.busy_ns)} of" if len(parts) == 1 else "each trace's"
 
 
 def _info(part: _Part, at: int, places: dict[str, int], outline: list[Any]) -> dict[str, Any]:

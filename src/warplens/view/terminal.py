@@ -63,7 +63,10 @@ def _row(found: Strips, at: int, label_width: int, styles: list[Style], marks: l
 
 def _ruler(found: Strips, label_width: int) -> Text:
     step = 16
-    marks = [duration(found.begin + at * found.bin_ns) for at in range(0, found.bins, step)]
+    offsets = [at * found.bin_ns for at in range(0, found.bins, step)]
+    marks = [duration(found.begin + offset) for offset in offsets]
+    if len(set(marks)) < len(marks):  # late in a long trace, three digits do not tell them apart
+        marks[1:] = [f"+{duration(offset)}" for offset in offsets[1:]]
     text = "".join(f"│{mark}"[:step].ljust(step) for mark in marks)[: found.bins]
     return Text(" " * (label_width + 1) + text, "dim", no_wrap=True, overflow="crop")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warplens.ptx.symbols import plain_name
 from warplens.ptx.tree import PtxModule
 from warplens.weave.stores.launch_tracks import KERNEL, kernel_comments
 from warplens.weave.weaver import marked_kernels
@@ -13,5 +14,6 @@ def why_direct(module: PtxModule) -> str:
         return "a wl::Kernel selects a leader other than lane 0"
     known = {entry.name for entry in module.entries if kernel_comments(entry)}
     if strays := set(marked_kernels(module)) - known:
-        return f"{min(strays)} has marks but no wl::Kernel"
+        kernel = plain_name(min(strays))
+        return f"{kernel} has marks but no wl::Kernel: begin it with `wl::Kernel k(prof);` (prof: its last parameter)"
     return ""

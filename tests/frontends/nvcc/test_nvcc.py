@@ -416,7 +416,8 @@ def test_nvcc_makes_what_it_would_make_and_leaves_nothing_behind(
             "lane.cu: its marks are compiled, not woven: a wl::Kernel selects a leader other than lane 0",
         ),
         (("-c", "-rdc=true"), "mat mul.cu", "not woven: relocatable device code"),
-        (("-c", "-G"), "mat mul.cu", "matmul: the buffer of its wl::Kernel is not a kernel parameter"),
+        (("-c", "-G"), "mat mul.cu", "not woven: debug code (-G) reads a kernel's buffer from memory"),
+        (("-c", "-G"), "plain.cu", ""),
         (("-c",), "plain.cu", ""),
         (("-c", "-DWARPLENS=0"), "mat mul.cu", ""),
     ],
@@ -441,6 +442,15 @@ def _device_code(path: Path) -> bytes:
     out = path.with_suffix(".fat")
     subprocess.run(["objcopy", "-O", "binary", "--only-section=.nv_fatbin", path, out], check=True)
     return re.sub(rb"tmpxft_\w+", b"", out.read_bytes())
+
+
+@needs_nvcc
+def test_a_kernel_without_a_track_is_named_as_its_author_did(project: Path) -> None:
+    source = '#include <warplens.cuh>\nnamespace app { __global__ void forgot(int* x) { WL_REGION("a"); *x = 1; } }\n'
+    (project / "forgot.cu").write_text(source)
+    done = run(*COMPILE, "-c", "forgot.cu", "-o", "x.o", cwd=project)
+    assert done.returncode
+    assert "forgot has marks but no wl::Kernel: begin it with `wl::Kernel k(prof);`" in done.stderr
 
 
 @needs_nvcc

@@ -82,3 +82,65 @@ print(labels((one, (2, tl.float32), {}), (one, (2, tl.int8), {})))
         str([("krec[grid 2 MODE=fast]", 1), ("krec[grid 4×3 MODE=fast]", 1), ("krec[grid 4×3 MODE=slow]", 1)]),
         str([("krec[default]", 1), ("krec[#2]", 1)]),
     ], done.stderr[-2000:]
+
+
+_MISTAKES = """
+import triton, triton.language as tl
+import warplens as wl, warplens.triton as wlt
+
+@triton.jit
+def kernel(N: tl.constexpr):
+    if N > 0:
+        with wlt.region("work"):
+            wlt.value("n", N)
+    if N == 2:
+        wlt.value("block", tl.arange(0, 4))
+    if N > 2 or N < 0:
+        tl.load(N)  # no pointer
+
+def recorded(N, **options):
+    try:
+        with wl.profile(**options) as profile:
+            if N is not None:
+                kernel[(1,)](N)
+    except Exception as error:
+        print(N, error)
+    return profile
+"""
+
+
+def _mistaken(program: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    return subprocess.run(
+        [sys.executable, "-"], input=_MISTAKES + program, capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_a_kernel_that_raises_keeps_what_it_recorded_until_then() -> None:
+    done = _mistaken("print(recorded(3).trace.spans['region'].to_pylist())")
+    assert done.stdout.splitlines()[-1] == "['work', 'n']", done.stderr[-2000:]
+    assert "no kernel was profiled" not in done.stdout + done.stderr
+
+
+def test_a_block_of_values_is_refused_as_on_a_gpu() -> None:
+    done = _mistaken("recorded(2)")
+    assert "value 'block' is a block of shape [4]: reduce it to a scalar first" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_profile_without_a_record_does_not_advise_what_is_already_done() -> None:
+    done = _mistaken("recorded(0); recorded(None)")
+    unmarked, empty = done.stdout.splitlines()
+    assert "none of those that TRITON_INTERPRET=1 ran reached a mark in its source: kernel (1)" in unmarked
+    assert "none that warplens can record was launched" in empty
+
+
+def test_options_without_effect_in_the_interpreter_are_named() -> None:
+    done = _mistaken("recorded(1, blocks=2, mode='aggregate'); recorded(1, every=1)")
+    said = [line for line in done.stderr.splitlines() if "without effect" in line]
+    assert len(said) == 1, done.stderr[-2000:]
+    assert said[0].endswith("without effect: blocks=, mode=")
+
+
+def test_the_device_of_an_interpreted_launch_has_a_name() -> None:
+    done = _mistaken("print([one['name'] for one in recorded(1).trace.meta.distinct_devices])")
+    assert done.stdout.splitlines() == ["['Triton interpreter (CPU)']"], done.stderr[-2000:]

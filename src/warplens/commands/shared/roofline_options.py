@@ -26,12 +26,14 @@ ceilings_option = click.option(
 
 def read_ceilings(path: str) -> tuple[str, dict[str, float]]:
     """Read the device name and its rates from a file that `roofline --measure --json` wrote."""
+    remedy = "create it with `warplens roofline --measure --json > FILE`"
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         rates = {str(name): float(value) for name, value in document["measured"].items()}
         if wrong := [name for name, value in rates.items() if not 0 < value < math.inf]:
             raise ValueError(f"{wrong[0]} is {rates[wrong[0]]:g}")
         return str(document["device"]), rates
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "create it with `warplens roofline --measure --json > FILE`"
+    except OSError as error:
+        raise WarplensError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WarplensError(f"{path}: not a file of measured ceilings ({error}); {remedy}") from None

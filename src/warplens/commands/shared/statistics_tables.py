@@ -22,14 +22,8 @@ def statistics_table(result: Statistics) -> object:
         ("count", lambda row: f"{row.count:,}"),
         ("share", lambda row: percent(row.share)),
         ("exclusive", lambda row: percent(row.exclusive_share)),
-        ("mean", lambda row: integer(row.mean)),
-        ("std", lambda row: integer(row.std)),
-        ("p50", lambda row: integer(row.p50)),
-        ("p95", lambda row: integer(row.p95)),
-        ("p99", lambda row: integer(row.p99)),
-        ("min", lambda row: integer(row.min)),
-        ("max", lambda row: integer(row.max)),
-        ("p50 time", lambda row: duration(row.p50_ns)),
+        *((name, _measured(name, integer)) for name in ("mean", "std", "p50", "p95", "p99", "min", "max")),
+        ("p50 time", _measured("p50_ns", duration)),
         ("total time", lambda row: duration(row.total_ns)),
     ]
     if not result.heading:
@@ -44,6 +38,11 @@ def statistics_table(result: Statistics) -> object:
     whose = "each kernel's" if result.heading == "variant" else duration(result.busy_ns) + " of"
     title = f"durations in cycles; shares of {whose} warp time"
     return table(title, columns, result.rows, spare=("std", "min", "max", "p99", "exclusive", "total time", "mean"))
+
+
+def _measured(name: str, text: Callable[[float], str]) -> Callable[[Any], str]:
+    """A column of durations. A region whose spans are all open has none."""
+    return lambda row: text(row[name]) if row.count else "-"
 
 
 def _corrected(row: Any) -> str:

@@ -44,6 +44,7 @@ _OPTION_FILES = ("-optf", "--options-file")
 _NEVER_WOVEN = {
     "-olto": "link-time optimisation compiles it once more",
     "--device-c": "relocatable device code may call marks of other files",
+    "--debug_mode": "debug code (-G) reads a kernel's buffer from memory",
 }
 """Options of the compiler step whose PTX cannot be woven, and why."""
 

@@ -16,6 +16,7 @@ from warplens.frontends.triton.weaving_compiler import Recipe, WeavingCompiler
 from warplens.frontends.wrap import wrap
 from warplens.launch.weaving_options import weaving
 from warplens.options import Options
+from warplens.record.capture import Device
 from warplens.session import Session
 from warplens.weave.weaving import Weaving
 
@@ -41,6 +42,13 @@ def start(running: Session) -> Callable[[], None] | None:
     return hook.remove
 
 
+_COMPILED_ONLY = (
+    *("records_per_warp", "bytes_per_block", "full", "clock", "buffer", "granularity", "warps", "blocks", "sms"),
+    *("store", "mode", "overhead"),
+)
+"""Options that only compiled kernels support."""
+
+
 def _watch_interpreter(running: Session) -> Callable[[], None]:
     from triton.runtime.interpreter import GridExecutor
 
@@ -51,14 +59,19 @@ def _watch_interpreter(running: Session) -> Callable[[], None]:
         variant = running.variant(name, (executor.fn, repr(constants)), _fixed(executor.grid), lambda: described)
         if running.options.marks:
             running.note(name, "TRITON_INTERPRET=1: only marks in the source are recorded, automatic ones need a GPU")
+        if without_effect := running.options.given(*_COMPILED_ONLY):
+            given = ", ".join(f"{option}=" for option in without_effect)
+            running.note(name, f"TRITON_INTERPRET=1: every program and every record is kept; without effect: {given}")
         if not running.takes_on_host(variant):
             return original(executor, *arguments, **options)
         launch = interpret.Interpreted(name, variant)
-        with interpret.recording(launch):
-            result = original(executor, *arguments, **options)
-        if launch.events:
-            running.add(launch)
-        return result
+        try:
+            with interpret.recording(launch):
+                return original(executor, *arguments, **options)
+        finally:  # a kernel that raises keeps what it recorded until then
+            if launch.events:
+                running.run.other_device(0, lambda: Device("Triton interpreter (CPU)"))
+                running.add(launch)
 
     return wrap(GridExecutor, "__call__", call)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from warplens.errors import UsageError
 from warplens.launch.variant import Variant
 from warplens.record.capture import VARIANT, Launch
 from warplens.record.layout import Kind, linear_block, track_stride
@@ -78,6 +79,9 @@ def mark(letter: str, name: str, tag: int = 0) -> None:
 
 def value(name: str, v: Any) -> None:
     if _current is not None:
+        if getattr(getattr(v, "type", None), "is_block", bool)():
+            shape = list(v.handle.data.shape)
+            raise UsageError(f"value {name!r} is a block of shape {shape}: reduce it to a scalar first")
         _current.add(Kind.VALUE, name, payload=scalar(v))
 
 

@@ -104,7 +104,7 @@ export class Flame {
     this.whole.hidden = !this.zoomed;
     const marked = root.children.reduce((sum, child) => sum + child.cycles, 0);
     const outside = root.cycles ? Math.max(0, 1 - marked / root.cycles) : 0;
-    this.note.textContent = `${integer(root.cycles)} cycles of ${integer(this.count)} warp${this.count === 1 ? "" : "s"}; ${(100 * outside).toFixed(1)} % outside every region`;
+    this.note.textContent = `${integer(root.cycles)} cycles of ${integer(this.count)} warp${this.count === 1 ? "" : "s"}; ${(100 * outside).toFixed(1)} % outside every region, from each warp's first mark to its last`;
     this.markSelected();
   }
 
