@@ -19,7 +19,7 @@ from warplens.trace.clock_tie import tie_clocks, tie_samples
 from warplens.trace.io import rank_part, save_rank
 from warplens.trace.model import Trace
 from warplens.trace.rank_axis import COLLECTIVES, SYNCHRONISED, UNVOUCHED, UNVOUCHED_NS, RankAxis
-from warplens.trace.rank_clocks import RankClocks
+from warplens.trace.rank_clocks import RankClock, RankClocks, TiedHost
 
 
 def errors(job: SimulatedJob, notes: dict[int, RankNotes]) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
@@ -228,3 +228,14 @@ def test_notes_that_are_malformed_are_refused(tmp_path: Path, harm: str) -> None
     save_rank(trace, tmp_path, 0)
     with pytest.raises(CaptureError, match="rank_notes"):
         wl.load(rank_part(tmp_path, 0))
+
+
+def test_an_unbounded_host_does_not_disturb_ranks_of_one_host() -> None:
+    clocks = RankClocks(
+        {0: RankClock(0, 5.0), 1: RankClock(0, 7.0), 2: RankClock(1, 1.0)},
+        [TiedHost("a"), TiedHost("b", error_ns=float("inf"))],
+    )
+    with np.errstate(all="raise"):
+        bounds = clocks.bounds()
+    assert bounds[0, 1] == clocks.bound_ns(0, 1) == 12.0
+    assert bounds[0, 2] == clocks.bound_ns(0, 2) == float("inf")
