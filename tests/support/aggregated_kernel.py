@@ -93,7 +93,7 @@ def same(records: Trace, kept: Trace) -> None:
 
 
 def varied(
-    monkeypatch: pytest.MonkeyPatch, mode: str, text: str, steps: int, last: int, threads: int = 64, sums: str = "begin"
+    monkeypatch: pytest.MonkeyPatch, mode: str, text: str, steps: int, last: int, threads: int = 64, sums: str = "auto"
 ) -> Trace:
     count_only_work(monkeypatch)
     memory = GlobalMemory(64 << 20)

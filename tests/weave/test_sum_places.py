@@ -33,15 +33,15 @@ cp.async.cg.shared.global [%r4], [%rd1], 16;
 """A loop with a wait for copies, a product and a short region."""
 
 
-def places(how: Weaving) -> tuple[SumPlaces, list[str]]:
-    function = parse(kernel(PIPELINE)).entries[0]
+def places(how: Weaving, performance: str = ".reqntid 128") -> tuple[SumPlaces, list[str]]:
+    function = parse(kernel(PIPELINE, performance)).entries[0]
     sketch = outline(function, {})
     names = ["load", "dot", "step"]
     return SumPlaces(function, sketch, lambda site: names.index(site.mark.name), how), names
 
 
 @pytest.mark.parametrize(("place", "late"), [
-    ("begin", []), ("wait", ["load", "dot"]), ("end", []), ("both", ["load", "dot"]),
+    ("auto", ["load", "dot"]), ("end", []), ("both", ["load", "dot"]),
 ])  # fmt: skip
 def test_regions_that_wait_may_add_up_behind_their_begin(place: str, late: list[str]) -> None:
     found, names = places(Weaving(mode="aggregate", sums=place))
@@ -49,12 +49,21 @@ def test_regions_that_wait_may_add_up_behind_their_begin(place: str, late: list[
     assert [names[row] for row in sorted(found.timed)] == ["load", "dot"]
 
 
+@pytest.mark.parametrize(
+    ("performance", "late"),
+    [(".reqntid 128", ["load", "dot"]), (".maxntid 32, 4", ["load", "dot"]), (".reqntid 256", []), ("", [])],
+)
+def test_the_size_of_a_block_decides(performance: str, late: list[str]) -> None:
+    found, names = places(Weaving(mode="aggregate"), performance)
+    assert [names[row] for row in sorted(found.late)] == late
+
+
 @pytest.mark.parametrize("place", SUMS)
 def test_sums_are_gathered_behind_the_last_mark_of_a_block_with_products(place: str) -> None:
     text = weave(kernel(PIPELINE), how=Weaving(mode="aggregate", sums=place, early=False)).text
     loop = text[text.index("$x:") : text.index("cp.async.cg")]
     _, _, last = loop.rpartition("%clock")
-    assert last.count("cvt.rz.f32") == {"begin": 1, "wait": 1, "end": 3, "both": 1}[place]
+    assert last.count("cvt.rz.f32") == {"auto": 1, "end": 3, "both": 1}[place]
     assert loop.count("cvt.rz.f32") == 3
 
 

@@ -13,7 +13,7 @@ from warplens.record.layout import HEADER_BYTES, MAX_SLOTS, MAX_WARPS, SLOT_BYTE
 GRANULARITY = {"warp": 1, "warpgroup": 4, "block": MAX_WARPS}
 POLICIES = ("auto", "now", "late", "end", "defer", "spread")
 MODES = ("trace", "aggregate")
-SUMS = ("begin", "wait", "end", "both")
+SUMS = ("auto", "end", "both")
 SHIFT_MASK = 63
 """The low bits of the buffer pointer that carry log2(stride): a track's alignment keeps them free."""
 MIN_SHIFT, MAX_SHIFT = 9, 28
@@ -147,7 +147,8 @@ class Weaving:
                 own marks
     between:    find the code between regions, so that its time has a name (see code_between.py)
     mode:       keep every record (`trace`), or statistics per region (`aggregate`, see aggregate_weaver.py)
-    sums:       where `aggregate` adds up executions: `begin`, `wait`, `end` or `both` (see sum_places.py)
+    sums:       where `aggregate` adds up executions next to asynchronous products: `end`, `both`, or `auto`, by the
+                kernel (see sum_places.py)
     ring:       with `aggregate`, also keep this many latest records, rounded up to a power of two
     delay:      delay this region and record nothing (see delay.py); the buffer's parameter is the number of cycles
     """
@@ -171,7 +172,7 @@ class Weaving:
     lives: bool = False
     between: bool = False
     mode: str = "trace"
-    sums: str = "begin"
+    sums: str = "auto"
     ring: int = 0
     select: Selection = field(default_factory=Selection)
     shared: SharedBuffer | None = None
