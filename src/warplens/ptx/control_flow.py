@@ -121,6 +121,8 @@ def _connect_endless_loops(blocks: list[BasicBlock]) -> None:
     entering = predecessors([block.successors for block in blocks])
     reaches_end: set[int] = set()
     for start in reversed(range(len(blocks))):
-        if start not in reaches_end and start < len(blocks) - 1:
+        if start in reaches_end:
+            continue
+        if start < len(blocks) - 1:
             blocks[start].successors.append(len(blocks) - 1)
         reaches_end |= reached(entering, [start], avoiding=reaches_end)
