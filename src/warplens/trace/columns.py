@@ -88,13 +88,15 @@ class LazyColumns:
 
     def runs(self, name: str) -> Runs:
         """The runs of equal values of such a column."""
-        used = np.flatnonzero(np.diff(self._row_start))
-        values = self.of_tracks[name][used].astype(numpy_dtype(COLUMNS[name]))
+        used = np.flatnonzero(self._row_start[1:] != self._row_start[:-1])
+        values = self.of_tracks[name]
+        values = (values if len(used) == len(values) else values[used]).astype(numpy_dtype(COLUMNS[name]))
+        if name == "track":  # each differs from the one before
+            starts = self._row_start[:-1][used]
+            self._starts = starts, used
+            return Runs(starts, values, self.rows)
         heads = run_starts(values)
-        found = Runs(self._row_start[used[heads]], values[heads], self.rows)
-        if name == "track":
-            self._starts = found.starts, used[heads]
-        return found
+        return Runs(self._row_start[used[heads]], values[heads], self.rows)
 
 
 class TraceFile:

@@ -79,7 +79,6 @@ def _write(
     """Write all columns but some. Row groups of which columns are encoded already get the others."""
     stored = [name for name in trace.column_names if name not in without]
     trace.prefetch(*stored)
-    empty = trace.rows(stored, 0, 0)
     tracks, launches = (trace.runs(name).starts for name in ("track", "launch"))
     groups = {rows: list(trace.encoded.get(rows, ())) for rows in row_groups(tracks, launches, len(trace))}
     tasks = []
@@ -97,15 +96,13 @@ def _write(
             several = stack.enter_context(ThreadPoolExecutor(threads)).map
         list(several(trace.column, [name for name in stored if not has_parts(trace, name)]))
         others = several(encoded, tasks)
-        kept = measures()  # while others encode
+        document, kept = document_of(meta), measures()  # while others encode
         for (rows, _), piece in zip(tasks, others, strict=True):
             groups[rows].append(piece)
     # A table without rows may get a row group as well.
-    sums = checksums.placeholder(max(len(groups), 1) * len(stored))
-    metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
+    metadata = {METADATA_KEY: document, checksums.KEY: checksums.placeholder(max(len(groups), 1) * len(stored))}
     metadata |= {_MEASURES_KEY: kept} if kept else {}
-    join(out, empty, list(groups.values()), metadata, **_encoding(stored))
-    checksums.fill(out)
+    checksums.fill(out, join(out, trace.rows(stored, 0, 0), list(groups.values()), metadata, **_encoding(stored)))
 
 
 def encode_columns(rows: pa.Table) -> Piece:
