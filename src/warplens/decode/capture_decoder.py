@@ -16,6 +16,7 @@ from warplens.decode.barrier_edges import TrackPlaces, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
 from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
+from warplens.decode.clock.track_units import TrackUnits
 from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, Decoder, find_decoder
 from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
 from warplens.decode.launch_times import LaunchTimes, launch_times
@@ -57,12 +58,11 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
     places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
-    source = _TrackAnchors(windows, plan, rows, tracks.launch)
+    source = _TrackAnchors(windows, plan, rows, TrackUnits(windows.bounds, windows.sm))
     lines = fit_launches(source, tracks.devices, np.array(_fastest_mhz(launches, ran_on)))
-    at = lines.find_tracks(tracks.launch, windows.sm)
+    at = lines.of_tracks(source.units)
     zero = _first_record(tracks, rows, lines, at, decoder)
-    knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
-    start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
+    start_ns, dur_ns = decoder.place(tracks.row_start, at, lines, zero, rows)
     earlier = int(start_ns.min(initial=0))
     if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
@@ -126,20 +126,16 @@ class _TrackAnchors:
     windows: TrackWindows
     plan: RowPlan
     rows: DecodedRows
-    launch: Int64
-
-    @property
-    def sm(self) -> Int64:
-        return self.windows.sm
+    units: TrackUnits
 
     def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
         windows = self.windows
         if tracks is None:
             tracks = np.arange(len(windows))
-        unit = (self.launch[tracks] << UNIT_BITS) + windows.sm[tracks]
+        unit = (windows.launch[tracks] << UNIT_BITS) + windows.sm[tracks]
         exited = windows.exited[tracks]
         done = tracks[exited]
-        count = np.diff(self.plan.anchor_start)[tracks]
+        count = self.plan.anchor_start[tracks + 1] - self.plan.anchor_start[tracks]
         inner = np.repeat(np.arange(len(tracks)), count)
         at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
         ns, clock, track = self.rows.anchor_ns[at], self.rows.anchor_clock[at], tracks[inner]
@@ -153,10 +149,8 @@ class _TrackAnchors:
 
 def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64, decoder: Decoder) -> int:
     """The time of the earliest row in ns since the fit's base, from the first row of each track."""
-    used = np.flatnonzero(np.diff(tracks.row_start))
-    if not len(used):
-        return 0
-    return int(np.floor(decoder.times(lines, at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
+    earliest = decoder.earliest(lines, at, tracks.row_start, rows)
+    return 0 if earliest is None else int(np.floor(earliest + 0.5))
 
 
 def _gaps(
@@ -169,7 +163,7 @@ def _gaps(
     found = []
     for number, (launch, one) in enumerate(zip(launches, times, strict=True)):
         if launch.clock != "cpu" and one.end_ns - one.begin_ns >= SHORT_NS:
-            tracks = np.arange(*np.searchsorted(source.launch, (number, number + 1)))
+            tracks = np.arange(*source.windows.bounds[number : number + 2])
             anchors = source.anchors(tracks)
             line = lines.first[lines.find(anchors.unit)]
             found.append(anchor_gaps(line, anchors.clock, anchors.ns, lines.step_ns, lines.fastest_mhz))

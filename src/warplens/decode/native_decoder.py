@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,8 @@ class NativeDecoder:
         self._placed: tuple[TrackWindows, _Places] | None = None
         self._count, self._decode = library.wl_count, library.wl_decode
         self._place, self._inside, self._times = library.wl_place, library.wl_inside, library.wl_times
+        self._earliest = library.wl_earliest
+        self._earliest.restype = ctypes.c_double
 
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
         tracks = len(windows)
@@ -122,33 +125,41 @@ class NativeDecoder:
         return sorted(found, key=lambda detail: (detail.track, detail.slot))[:MAX_DETAILS]
 
     def place(
-        self,
-        row_start: npt.NDArray[np.int64],
-        segment_start: npt.NDArray[np.int64],
-        segment_count: npt.NDArray[np.int64],
-        knots: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]],
+        self, row_start: npt.NDArray[np.int64], at: npt.NDArray[np.int64], lines: ClockLines, zero: int,
         rows: DecodedRows,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The start and duration of every row in ns."""
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:  # fmt: skip
+        """The start and duration of every row in ns since `zero`; track i has the line number `at[i]`."""
         start_ns, duration_ns = np.empty(len(rows.start), np.int64), np.empty(len(rows.start), np.int64)
+        known = _line_columns(replace(lines, knot_ns=lines.knot_ns - zero))
 
         def work(begin: int, end: int) -> None:
             self._place(
-                pointer(row_start), _I(begin), _I(end), pointer(segment_start), pointer(segment_count),
-                *(pointer(array) for array in knots), pointer(rows.start), pointer(rows.duration),
-                pointer(start_ns), pointer(duration_ns),
+                pointer(row_start), _I(begin), _I(end), pointer(at), *map(pointer, known), pointer(rows.start),
+                pointer(rows.duration), pointer(start_ns), pointer(duration_ns),
             )  # fmt: skip
 
         self._in_parallel(work, len(row_start) - 1, row_start[1:])
         return start_ns, duration_ns
+
+    def earliest(
+        self, lines: ClockLines, at: npt.NDArray[np.int64], row_start: npt.NDArray[np.int64], rows: DecodedRows
+    ) -> float | None:
+        """The earliest begin of a track's first row in ns; None without a row."""
+        known, found = _line_columns(lines), list[float]()
+
+        def work(begin: int, end: int) -> None:
+            columns = map(pointer, (at, *known, rows.start))
+            found.append(self._earliest(pointer(row_start), _I(begin), _I(end), *columns))
+
+        self._in_parallel(work, len(row_start) - 1, None)
+        return min(found) if len(rows.start) else None
 
     def times(
         self, lines: ClockLines, at: npt.NDArray[np.int64], clock: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float64]:
         """`lines.at_line`, by several threads."""
         out, at, clock = np.empty(len(at)), np.ascontiguousarray(at), np.ascontiguousarray(clock)
-        columns = lines.first, lines.count, lines.knot_clock, lines.knot_ns, lines.slope
-        known = [np.ascontiguousarray(column) for column in columns]
+        known = _line_columns(lines)
 
         def work(begin: int, end: int) -> None:
             self._times(pointer(at), _I(begin), _I(end), *map(pointer, (*known, clock, out)))
@@ -194,6 +205,11 @@ class NativeDecoder:
         with ThreadPoolExecutor(threads) as pool:
             for done in [pool.submit(work, *span) for span in ranges]:
                 done.result()
+
+
+def _line_columns(lines: ClockLines) -> list[npt.NDArray[np.generic]]:
+    columns = lines.first, lines.count, lines.knot_clock, lines.knot_ns, lines.slope
+    return [np.ascontiguousarray(column) for column in columns]
 
 
 def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[np.int64]:

@@ -492,23 +492,41 @@ static inline int64_t segment_of(const int64_t *clocks, int64_t last, int64_t cl
     return s;
 }
 
+/* The time of a clock in ns on a line whose `count` segments begin at `from`. */
+static inline double time_of(int64_t clock, int64_t from, int64_t count, const int64_t *knot_clock,
+                             const double *knot_ns, const double *slope) {
+    int64_t s = from + segment_of(knot_clock + from, count - 1, clock);
+    return knot_ns[s] + (double)(clock - knot_clock[s]) * slope[s];
+}
+
 /* Convert one clock of each unit to ns: that of unit at[i], whose line segments begin at first[at[i]]. */
 void wl_times(const int64_t *at, int64_t begin, int64_t end, const int64_t *first, const int64_t *count,
               const int64_t *knot_clock, const double *knot_ns, const double *slope, const int64_t *clock, double *out) {
-    for (int64_t i = begin; i < end; i++) {
-        int64_t from = first[at[i]], s = from + segment_of(knot_clock + from, count[at[i]] - 1, clock[i]);
-        out[i] = knot_ns[s] + (double)(clock[i] - knot_clock[s]) * slope[s];
-    }
+    for (int64_t i = begin; i < end; i++)
+        out[i] = time_of(clock[i], first[at[i]], count[at[i]], knot_clock, knot_ns, slope);
 }
 
-/* Convert cycles to whole ns with each track's line segments: ns = knot_ns + (cycle - knot_clock) * slope. */
-void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *segment_start,
-              const int64_t *segment_count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
+/* The least time of the first row of each track, infinite without a row. */
+double wl_earliest(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *at, const int64_t *first,
+                   const int64_t *count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
+                   const int64_t *start) {
+    double least = INFINITY;
+    for (int64_t t = begin; t < end; t++) {
+        if (row_start[t] == row_start[t + 1]) continue;
+        double ns = time_of(start[row_start[t]], first[at[t]], count[at[t]], knot_clock, knot_ns, slope);
+        if (ns < least) least = ns;
+    }
+    return least;
+}
+
+/* Convert cycles to whole ns with the segments of each track's line: ns = knot_ns + (cycle - knot_clock) * slope. */
+void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *at, const int64_t *first,
+              const int64_t *count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
               const int64_t *start, const int64_t *duration, int64_t *start_ns, int64_t *duration_ns) {
     for (int64_t t = begin; t < end; t++) {
-        const int64_t *clocks = knot_clock + segment_start[t];
-        const double *ns = knot_ns + segment_start[t], *slopes = slope + segment_start[t];
-        int64_t last = segment_count[t] - 1;
+        const int64_t *clocks = knot_clock + first[at[t]];
+        const double *ns = knot_ns + first[at[t]], *slopes = slope + first[at[t]];
+        int64_t last = count[at[t]] - 1;
         if (!last) {
             for (int64_t i = row_start[t]; i < row_start[t + 1]; i++) {
                 int64_t from = whole_ns(ns[0] + (double)(start[i] - clocks[0]) * slopes[0] + 0.5);
