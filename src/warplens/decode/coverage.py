@@ -28,7 +28,8 @@ def region_coverage(
     """
     launches = len(windows.bounds) - 1
     out: list[dict[str, float]] = [{} for _ in range(launches)]
-    lived = np.maximum(windows.exit_clock - windows.start_clock, 0)
+    lived = windows.exit_clock - windows.start_clock
+    np.maximum(lived, 0, out=lived)
     rows_of = np.diff(plan.row_start[windows.bounds])
     alive = (lived > 0) & (windows.written <= windows.slots) & (rows_of > 0)[windows.launch]
     if not alive.any():

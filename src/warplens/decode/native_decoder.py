@@ -23,14 +23,14 @@ _MOST_THREADS = 16
 
 
 _Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""The address of each track's slot 0, its capacity, and the number of slots up to its end."""
+"""The address of each launch's bytes, the capacity of its tracks, and the number of slots up to each track's end."""
 
 
 class _NativeTracks(ctypes.Structure):
     _fields_ = [
         (name, _P)
         for name in (
-            "slot_0", "capacity", "table", "first", "slots", "row_start", "anchor_start", "holds", "from_exit",
+            "raw", "capacity", "table", "launch", "offset", "first", "slots", "row_start", "anchor_start", "holds", "from_exit",
             "start_clock", "exit_clock", "start_ns", "exited", "lossy", "rate",
         )
     ]  # fmt: skip
@@ -70,19 +70,19 @@ class NativeDecoder:
 
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
         tracks = len(windows)
-        rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
-        holds = np.zeros(tracks, np.uint8)
-        slot_0, capacity, total = self._places(launches, windows)
+        rows, anchors, holds = np.empty(tracks + 1, np.int64), np.empty(tracks + 1, np.int64), np.empty(tracks, np.uint8)
+        rows[0] = anchors[0] = 0
+        raw, capacity, total = self._places(launches, windows)
+        columns = raw, capacity, windows.launch, windows.offset, windows.first, windows.slots
 
         def work(begin: int, end: int) -> None:
             status = self._count(
-                pointer(slot_0), pointer(capacity), pointer(windows.first), pointer(windows.slots), _I(begin),
-                _I(end), pointer(rows[1:]), pointer(anchors[1:]), pointer(holds),
+                *map(pointer, columns), _I(begin), _I(end), pointer(rows[1:]), pointer(anchors[1:]), pointer(holds)
             )  # fmt: skip
             _check(status)
 
         self._in_parallel(work, len(windows), total)
-        return RowPlan(np.cumsum(rows), np.cumsum(anchors), holds)
+        return RowPlan(np.cumsum(rows, out=rows), np.cumsum(anchors, out=anchors), holds)
 
     def fill(
         self,
@@ -95,11 +95,11 @@ class NativeDecoder:
         """Decode every track into its rows, with a table of regions per launch; return the first malformed records."""
         tables = list(dict.fromkeys(regions))
         number = {table: at for at, table in enumerate(tables)}
-        slot_0, capacity, total = self._places(launches, windows)
+        raw, capacity, total = self._places(launches, windows)
         arrays = {
-            "slot_0": slot_0,
+            "raw": raw,
             "capacity": capacity,
-            "table": _per_track([number[table] for table in regions], windows),
+            "table": np.array([number[table] for table in regions], np.int64),
             **{name: getattr(windows, name).view(np.uint8) for name in ("exited", "lossy", "from_exit")},
         }
         for name, *_ in _NativeTracks._fields_:
@@ -186,9 +186,9 @@ class NativeDecoder:
     def _places(self, launches: Sequence[Launch], windows: TrackWindows) -> _Places:
         """Where the slots of the tracks are; kept for the next call."""
         if self._placed is None or self._placed[0] is not windows:
-            slot_0 = _per_track([address(launch.raw) for launch in launches], windows) + windows.offset
-            capacity = _per_track([one.capacity for one in launches], windows)
-            self._placed = windows, (slot_0, capacity, np.cumsum(windows.slots))
+            raw = np.array([address(launch.raw) for launch in launches], np.int64)
+            capacity = np.array([one.capacity for one in launches], np.int64)
+            self._placed = windows, (raw, capacity, np.cumsum(windows.slots))
         return self._placed[1]
 
     def _in_parallel(self, work: Callable[[int, int], None], count: int, total: npt.NDArray[np.int64] | None) -> None:
@@ -210,10 +210,6 @@ class NativeDecoder:
 def _line_columns(lines: ClockLines) -> list[npt.NDArray[np.generic]]:
     columns = lines.first, lines.count, lines.knot_clock, lines.knot_ns, lines.slope
     return [np.ascontiguousarray(column) for column in columns]
-
-
-def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[np.int64]:
-    return np.repeat(np.array(of_launch, np.int64), np.diff(windows.bounds))
 
 
 def _native_regions(table: RegionTable) -> _NativeRegions:
