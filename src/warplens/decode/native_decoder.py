@@ -30,8 +30,8 @@ class _NativeTracks(ctypes.Structure):
     _fields_ = [
         (name, _P)
         for name in (
-            "raw", "capacity", "table", "launch", "offset", "first", "slots", "row_start", "anchor_start", "holds", "from_exit",
-            "start_clock", "exit_clock", "start_ns", "exited", "lossy", "rate",
+            "raw", "capacity", "table", "launch", "offset", "first", "slots", "row_start", "anchor_start", "holds",
+            "from_exit", "start_clock", "exit_clock", "start_ns", "exited", "lossy", "rate",
         )
     ]  # fmt: skip
 
@@ -70,7 +70,8 @@ class NativeDecoder:
 
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
         tracks = len(windows)
-        rows, anchors, holds = np.empty(tracks + 1, np.int64), np.empty(tracks + 1, np.int64), np.empty(tracks, np.uint8)
+        rows, anchors = np.empty((2, tracks + 1), np.int64)
+        holds = np.empty(tracks, np.uint8)
         rows[0] = anchors[0] = 0
         raw, capacity, total = self._places(launches, windows)
         columns = raw, capacity, windows.launch, windows.offset, windows.first, windows.slots
