@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,17 +14,17 @@ import pyarrow as pa
 
 from warplens.decode.aggregate_tracks import AggregateColumns
 from warplens.decode.barrier_edges import TrackPlaces, released_by
-from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
+from warplens.decode.clock.anchor_fit import UNIT, ClockLines
 from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
-from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
-from warplens.decode.clock.track_units import TrackUnits
+from warplens.decode.clock.launch_fit import fit_launches
+from warplens.decode.clock.track_anchors import TrackAnchors
 from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, Decoder, find_decoder
 from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
 from warplens.decode.launch_times import LaunchTimes, launch_times
 from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
-from warplens.decode.track_windows import TrackWindows, plausible_pace
+from warplens.decode.track_windows import TrackWindows
 from warplens.errors import CaptureError
 from warplens.record.capture import BETWEEN, CODE, COUNTER_BITS, FULL, RATE_ERROR, Capture, Device, Launch
 from warplens.record.launch_extra import wrong_extra
@@ -51,15 +52,17 @@ class _TrackColumns:
 def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None) -> Trace:
     """Decode every launch of a capture; see `warplens.decode.decode`."""
     decoder = find_decoder(native)
-    part = decode_all(capture.launches, capture.device, decoder, decoded or PartStore())
+    part, source, fitted = _decode_rows(capture, decoder, decoded or PartStore())
     windows, plan, rows, launches = part.windows, part.plan, part.rows, part.launches
     names = _named(part)
-    ran_on = [launch.device or capture.device for launch in launches]
+    ran_on = _devices(capture, launches)
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
     places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
-    source = _TrackAnchors(windows, plan, rows, TrackUnits(windows.bounds, windows.sm))
-    lines = fit_launches(source, tracks.devices, np.array(_fastest_mhz(launches, ran_on)))
+    losses = collect_losses(windows, rows, describe(launches, windows, part.details))
+    told = _told(capture, launches)
+    extras = _extras(told)
+    lines = fitted()
     at = lines.of_tracks(source.units)
     zero = _first_record(tracks, rows, lines, at, decoder)
     start_ns, dur_ns = decoder.place(tracks.row_start, at, lines, zero, rows)
@@ -70,10 +73,10 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     edges = (decoder.times(lines, at, clock) for clock in (windows.start_clock, windows.exit_clock))
     times = launch_times(windows, *edges)
     meta = Meta(
-        launches=_launch_infos(replace(capture, launches=_told(capture, launches)), ran_on, times, zero, part.covered),
+        launches=_launch_infos(replace(capture, launches=told), ran_on, times, zero, part.covered, extras),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
         clock=_clock_summary(lines, _gaps(launches, source, times, lines), _short_clock_error(launches)),
-        losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
+        losses=losses,
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
         kernel_locations=_kernel_locations(capture.launches),
@@ -89,6 +92,36 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     if decoded is not None and part.sources is decoded.sources and not any(part.expanded):
         trace.encoded = decoded.encoded  # no launch was left out, so rows and launches have the numbers they had
     return trace
+
+
+def _decode_rows(
+    capture: Capture, decoder: Decoder, known: PartStore
+) -> tuple[DecodedPart, TrackAnchors, Callable[[], ClockLines]]:
+    """The rows, and what fits the clocks. Where no anchor is among the records, another thread fits them from the
+    headers meanwhile, which takes as long as decoding the records."""
+    early: list[Future[ClockLines]] = []
+    beside = ThreadPoolExecutor(1)
+
+    def fit(launches: Sequence[Launch], source: TrackAnchors) -> ClockLines:
+        ran_on = _devices(capture, launches)
+        devices = np.array([device.index for device in ran_on], np.int64)
+        return fit_launches(source, devices, np.array(_fastest_mhz(launches, ran_on)))
+
+    def read(launches: Sequence[Launch], source: TrackAnchors) -> None:
+        if not source.plan.anchor_start[-1]:
+            early.append(beside.submit(fit, launches, source))
+
+    try:
+        part = decode_all(capture.launches, capture.device, decoder, known, read)
+    finally:
+        beside.shutdown(wait=False)
+    source = TrackAnchors(part.windows, part.plan, part.rows)
+    return part, source, early[0].result if early else partial(fit, part.launches, source)
+
+
+def _devices(capture: Capture, launches: Sequence[Launch]) -> list[Device]:
+    """The device that each launch ran on."""
+    return [launch.device or capture.device for launch in launches]
 
 
 def _named(part: DecodedPart) -> list[str]:
@@ -119,34 +152,6 @@ def _tracks(
     )
 
 
-@dataclass(frozen=True)
-class _TrackAnchors:
-    """The anchors of each track: its start, its exit, and its anchor records within its lifetime."""
-
-    windows: TrackWindows
-    plan: RowPlan
-    rows: DecodedRows
-    units: TrackUnits
-
-    def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
-        windows = self.windows
-        if tracks is None:
-            tracks = np.arange(len(windows))
-        unit = (windows.launch[tracks] << UNIT_BITS) + windows.sm[tracks]
-        exited = windows.exited[tracks]
-        done = tracks[exited]
-        count = self.plan.anchor_start[tracks + 1] - self.plan.anchor_start[tracks]
-        inner = np.repeat(np.arange(len(tracks)), count)
-        at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
-        ns, clock, track = self.rows.anchor_ns[at], self.rows.anchor_clock[at], tracks[inner]
-        good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
-        good &= plausible_pace(clock - windows.start_clock[track], ns - windows.start_ns[track])
-        clocks = windows.start_clock[tracks], windows.exit_clock[done], clock[good]
-        times = windows.start_ns[tracks], windows.exit_ns[done], ns[good]
-        units = unit, unit[exited], unit[inner[good]]
-        return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
-
-
 def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64, decoder: Decoder) -> int:
     """The time of the earliest row in ns since the fit's base, from the first row of each track."""
     earliest = decoder.earliest(lines, at, tracks.row_start, rows)
@@ -154,7 +159,7 @@ def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, a
 
 
 def _gaps(
-    launches: Sequence[Launch], source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines
+    launches: Sequence[Launch], source: TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines
 ) -> list[AnchorGaps]:
     """The times without an anchor, of launches that last long enough for them to matter.
 
@@ -222,8 +227,8 @@ def _launch_infos(
     times: Sequence[LaunchTimes],
     zero: int,
     covered: Sequence[dict[str, float]],
+    extras: Sequence[dict[str, Any]],
 ) -> tuple[LaunchInfo, ...]:
-    extras = _extras(capture.launches)
     return tuple(
         LaunchInfo(
             launch=number,
@@ -240,10 +245,10 @@ def _launch_infos(
             busy_ns=time.busy_ns,
             covered=share,
             cost=dict(launch.cost),
-            extra=extras[number],
+            extra=extra,
         )
-        for number, (launch, device, time, share) in enumerate(
-            zip(capture.launches, ran_on, times, covered, strict=True)
+        for number, (launch, device, time, share, extra) in enumerate(
+            zip(capture.launches, ran_on, times, covered, extras, strict=True)
         )
     )
 
