@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from warplens.decode.aggregate_tracks import AggregateColumns
 from warplens.decode.barrier_edges import TrackPlaces, released_by
-from warplens.decode.clock.anchor_fit import UNIT, ClockLines
+from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
 from warplens.decode.clock.launch_fit import fit_launches
 from warplens.decode.clock.track_anchors import TrackAnchors
@@ -40,12 +40,11 @@ UNKNOWN_REGION = "(unknown region)"
 
 @dataclass(frozen=True)
 class _TrackColumns:
-    """Per-track columns of the whole capture, in launch order; `devices` has the device of each launch."""
+    """Columns of the tracks of the whole capture, in launch order; `devices` and `kernels` are those of each launch."""
 
     launch: Int64
-    device: Int64
-    kernel: Int64
     devices: Int64
+    kernels: Int64
     row_start: Int64
 
 
@@ -70,8 +69,7 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
 
-    edges = (decoder.times(lines, at, clock) for clock in (windows.start_clock, windows.exit_clock))
-    times = launch_times(windows, *edges)
+    times = launch_times(windows, lambda tracks, clock: decoder.times(lines, at[tracks], clock))
     meta = Meta(
         launches=_launch_infos(replace(capture, launches=told), ran_on, times, zero, part.covered, extras),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
@@ -141,13 +139,10 @@ def _tracks(
     ran_on: Sequence[Device], launches: Sequence[Launch], windows: TrackWindows, plan: RowPlan, kernels: list[str]
 ) -> _TrackColumns:
     code = {kernel: at for at, kernel in enumerate(kernels)}
-    launch = windows.launch
-    devices = np.array([device.index for device in ran_on], np.int64)
     return _TrackColumns(
-        launch=launch,
-        device=devices[launch],
-        kernel=np.array([code[one.kernel] for one in launches], np.int64)[launch],
-        devices=devices,
+        launch=windows.launch,
+        devices=np.array([device.index for device in ran_on], np.int64),
+        kernels=np.array([code[one.kernel] for one in launches], np.int64),
         row_start=plan.row_start,
     )
 
@@ -200,7 +195,8 @@ def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps], least_error: f
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
     slowest, mean, fastest = lines.mhz()
-    line_of_launch = np.unique(lines.unit // UNIT * len(lines.knot_clock) + lines.first) // len(lines.knot_clock)
+    launch_of = np.full(len(lines.knot_clock), -1)  # of each line, by its first knot
+    launch_of[lines.first] = lines.unit >> UNIT_BITS
     return ClockFit(
         residual_p50_ns=float(p50),
         residual_p99_ns=float(p99),
@@ -210,7 +206,7 @@ def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps], least_error: f
         mhz_max=fastest,
         anchors=len(lines.residual_ns),
         sms=int(np.count_nonzero(np.bincount(lines.unit % UNIT))),
-        clocks=int(np.bincount(line_of_launch).max()),
+        clocks=int(np.bincount(launch_of[launch_of >= 0]).max()),
         segments=len(lines.slope),
         step_ns=lines.step_ns,
         method=lines.method,
@@ -309,12 +305,16 @@ def _columns(
 
     They do not reference the capture, so that its raw bytes can be freed.
     """
-    n = len(rows.start)
+    n, edges = len(rows.start), tracks.row_start[windows.bounds]
     steady = SteadyColumns(rank, tracks.devices, windows, tracks.row_start, rows)
 
-    along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": windows.sm}
-    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(windows))}
-    along["rank"] = np.full(len(windows), rank)
+    of_launches = {"device": tracks.devices, "kernel": tracks.kernels}
+    along: dict[str, Callable[[], Int64]] = {
+        **{name: partial(of.__getitem__, tracks.launch) for name, of in of_launches.items()},
+        **{name: partial(getattr, windows, name) for name in ("launch", "sm", "block", "warp", "lane")},
+        "track": lambda: np.arange(len(windows)),
+        "rank": lambda: np.full(len(windows), rank),
+    }
 
     def named(name: str, codes: npt.NDArray[np.integer], words: list[str]) -> pa.Array:
         return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
@@ -328,7 +328,7 @@ def _columns(
         n,
         {
             **{name: partial(steady.column, name) for name in STEADY},
-            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, np.diff(tracks.row_start)), kernels),
+            "kernel": lambda: named("kernel", np.repeat(tracks.kernels, np.diff(edges)), kernels),
             "region": lambda: named("region", rows.region, names),
             "start_ns": lambda: to_arrow(start_ns),
             "dur_ns": lambda: to_arrow(dur_ns),

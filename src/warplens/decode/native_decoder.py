@@ -22,8 +22,8 @@ _DETAIL_FIELDS = 5
 _MOST_THREADS = 16
 
 
-_Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""The address of each launch's bytes, the capacity of its tracks, and the number of slots up to each track's end."""
+_Sources = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""The address of each launch's bytes, and the capacity of its tracks."""
 
 
 class _NativeTracks(ctypes.Structure):
@@ -62,7 +62,7 @@ class NativeDecoder:
 
     def __init__(self, library: ctypes.CDLL, threads: int | None = None) -> None:
         self._threads = threads or min(os.cpu_count() or 1, _MOST_THREADS)
-        self._placed: tuple[TrackWindows, _Places] | None = None
+        self._known: tuple[TrackWindows, _Sources] | None = None
         self._count, self._decode = library.wl_count, library.wl_decode
         self._place, self._inside, self._times = library.wl_place, library.wl_inside, library.wl_times
         self._earliest = library.wl_earliest
@@ -73,7 +73,9 @@ class NativeDecoder:
         rows, anchors = np.empty((2, tracks + 1), np.int64)
         holds = np.empty(tracks, np.uint8)
         rows[0] = anchors[0] = 0
-        raw, capacity, total = self._places(launches, windows)
+        raw, capacity = self._sources(launches, windows)
+        # How many slots there are up to each track's end, where the anchors are counted afterwards.
+        total = np.cumsum(windows.slots, out=anchors[1:])
         columns = raw, capacity, windows.launch, windows.offset, windows.first, windows.slots
 
         def work(begin: int, end: int) -> None:
@@ -96,7 +98,7 @@ class NativeDecoder:
         """Decode every track into its rows, with a table of regions per launch; return the first malformed records."""
         tables = list(dict.fromkeys(regions))
         number = {table: at for at, table in enumerate(tables)}
-        raw, capacity, total = self._places(launches, windows)
+        raw, capacity = self._sources(launches, windows)
         arrays = {
             "raw": raw,
             "capacity": capacity,
@@ -122,7 +124,7 @@ class NativeDecoder:
             out.counters += counters
             found.extend(Detail(Counter(what), *rest) for what, *rest in details[: n[0]].tolist())
 
-        self._in_parallel(work, len(windows), total)
+        self._in_parallel(work, len(windows), plan.row_start[1:])
         return sorted(found, key=lambda detail: (detail.track, detail.slot))[:MAX_DETAILS]
 
     def place(
@@ -181,16 +183,15 @@ class NativeDecoder:
                 pointer(lived), pointer(out),
             )  # fmt: skip
 
-        self._in_parallel(work, len(lived), plan.row_start[1:])
+        self._in_parallel(work, len(lived), plan.row_start[1:] - plan.row_start[0])
         return out
 
-    def _places(self, launches: Sequence[Launch], windows: TrackWindows) -> _Places:
-        """Where the slots of the tracks are; kept for the next call."""
-        if self._placed is None or self._placed[0] is not windows:
+    def _sources(self, launches: Sequence[Launch], windows: TrackWindows) -> _Sources:
+        """Where the launches are; kept for the next call."""
+        if self._known is None or self._known[0] is not windows:
             raw = np.array([address(launch.raw) for launch in launches], np.int64)
-            capacity = np.array([one.capacity for one in launches], np.int64)
-            self._placed = windows, (raw, capacity, np.cumsum(windows.slots))
-        return self._placed[1]
+            self._known = windows, (raw, np.array([one.capacity for one in launches], np.int64))
+        return self._known[1]
 
     def _in_parallel(self, work: Callable[[int, int], None], count: int, total: npt.NDArray[np.int64] | None) -> None:
         """Call `work` on ranges of `count` tracks of about equal weight; `total` is the weight up to the end of each,
