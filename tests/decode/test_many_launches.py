@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.small_launches import small_launches
-from warplens.decode import decode
+from warplens import native
+from warplens.decode import capture_decoder, decode
 from warplens.decode.clock import anchor_fit, launch_fit
+from warplens.decode.clock.anchor_fit import ClockLines
+from warplens.decode.native_decoder import NativeDecoder
+from warplens.errors import WarplensError
 from warplens.record.capture import Capture, Device
 from warplens.trace.model import Trace
 
@@ -102,3 +108,33 @@ def test_the_timer_step_is_that_of_all_anchors() -> None:
     ns = np.array([10**18 + 96, 10**18, 10**18 + 32])
     assert anchor_fit.GlobalTimer.of(ns) == anchor_fit.GlobalTimer(10**18, 32.0)
     assert anchor_fit.GlobalTimer.of(ns[:1]).step == 0.0
+
+
+@pytest.mark.skipif(native.load() is None, reason="needs a C compiler")
+def test_clocks_are_fitted_while_records_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, fit, fill = threading.Event(), capture_decoder.fit_launches, NativeDecoder.fill
+
+    def fitting(*given: Any) -> ClockLines:
+        begun.set()
+        return fit(*given)
+
+    def filling(*given: Any) -> Any:
+        assert begun.wait(10), "the fit waits for the records"
+        return fill(*given)
+
+    capture = small_launches(70, blocks=8)
+    expected = decode(capture)
+    monkeypatch.setattr(capture_decoder, "fit_launches", fitting)
+    monkeypatch.setattr(NativeDecoder, "fill", filling)
+    found = decode(capture)
+    assert found.spans.equals(expected.spans)
+    assert found.meta.clock == expected.meta.clock
+
+
+def test_a_fit_that_fails_beside_the_records_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*given: Any) -> ClockLines:
+        raise WarplensError("no clock")
+
+    monkeypatch.setattr(capture_decoder, "fit_launches", failing)
+    with pytest.raises(WarplensError, match="no clock"):
+        decode(small_launches(2, blocks=2))
