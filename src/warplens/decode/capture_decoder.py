@@ -36,6 +36,9 @@ from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, LIFE, ClockFit, Lau
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
+_FEW_TRACKS = 1 << 14
+"""The clocks of up to so many are fitted in less time than it takes to start a thread, or soon after. A program that
+ends cannot start one any more."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def _decode_rows(
         return fit_launches(source, devices, np.array(_fastest_mhz(launches, ran_on)))
 
     def read(launches: Sequence[Launch], source: TrackAnchors) -> None:
-        if not source.plan.anchor_start[-1]:
+        if len(source.windows) > _FEW_TRACKS and not source.plan.anchor_start[-1]:
             early.append(beside.submit(fit, launches, source))
 
     try:

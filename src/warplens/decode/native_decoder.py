@@ -62,6 +62,7 @@ class NativeDecoder:
 
     def __init__(self, library: ctypes.CDLL, threads: int | None = None) -> None:
         self._threads = threads or min(os.cpu_count() or 1, _MOST_THREADS)
+        self._pool = ThreadPoolExecutor(self._threads)  # starts threads when they are needed, and they end with it
         self._known: tuple[TrackWindows, _Sources] | None = None
         self._count, self._decode = library.wl_count, library.wl_decode
         self._place, self._inside, self._times = library.wl_place, library.wl_inside, library.wl_times
@@ -204,9 +205,8 @@ class NativeDecoder:
         if threads == 1:
             work(*ranges[0])
             return
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work, *span) for span in ranges]:
-                done.result()
+        for done in [self._pool.submit(work, *span) for span in ranges]:
+            done.result()
 
 
 def _line_columns(lines: ClockLines) -> list[npt.NDArray[np.generic]]:
