@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.small_launches import small_launches
-from warplens.decode import decode
+from tests.support.track_programs import Program, capture_of, write
+from warplens import native
+from warplens.decode import capture_decoder, decode
 from warplens.decode.clock import anchor_fit, launch_fit
+from warplens.decode.clock.anchor_fit import ClockLines
+from warplens.decode.native_decoder import NativeDecoder
+from warplens.errors import WarplensError
 from warplens.record.capture import Capture, Device
 from warplens.trace.model import Trace
 
@@ -102,3 +113,64 @@ def test_the_timer_step_is_that_of_all_anchors() -> None:
     ns = np.array([10**18 + 96, 10**18, 10**18 + 32])
     assert anchor_fit.GlobalTimer.of(ns) == anchor_fit.GlobalTimer(10**18, 32.0)
     assert anchor_fit.GlobalTimer.of(ns[:1]).step == 0.0
+
+
+@pytest.mark.skipif(native.load() is None, reason="needs a C compiler")
+def test_clocks_are_fitted_while_records_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, fit, fill = threading.Event(), capture_decoder.fit_launches, NativeDecoder.fill
+
+    def fitting(*given: Any) -> ClockLines:
+        begun.set()
+        return fit(*given)
+
+    def filling(*given: Any) -> Any:
+        assert begun.wait(10), "the fit waits for the records"
+        return fill(*given)
+
+    capture = small_launches(70, blocks=8)
+    expected = decode(capture)
+    monkeypatch.setattr(capture_decoder, "_FEW_TRACKS", 0)
+    monkeypatch.setattr(capture_decoder, "fit_launches", fitting)
+    monkeypatch.setattr(NativeDecoder, "fill", filling)
+    found = decode(capture)
+    assert found.spans.equals(expected.spans)
+    assert found.meta.clock == expected.meta.clock
+
+
+@pytest.mark.skipif(native.load() is None, reason="needs a C compiler")
+def test_clocks_wait_for_anchors_that_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    fit, fill = capture_decoder.fit_launches, NativeDecoder.fill
+    monkeypatch.setattr(capture_decoder, "_FEW_TRACKS", 0)
+    monkeypatch.setattr(capture_decoder, "fit_launches", lambda *given: order.append("fit") or fit(*given))
+    monkeypatch.setattr(NativeDecoder, "fill", lambda *given: fill(*given) + (order.append("rows") or []))
+    track = write(Program(8, steps=[("begin", 1, 10), ("anchor", 1, 100), ("end", 1, 5)]))
+    trace = decode(capture_of([track], 8))
+    assert order == ["rows", "fit"]
+    assert trace.meta.clock.anchors == 3
+
+
+def test_a_fit_that_fails_beside_the_records_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*given: Any) -> ClockLines:
+        raise WarplensError("no clock")
+
+    monkeypatch.setattr(capture_decoder, "fit_launches", failing)
+    monkeypatch.setattr(capture_decoder, "_FEW_TRACKS", 0)
+    with pytest.raises(WarplensError, match="no clock"):
+        decode(small_launches(2, blocks=2))
+
+
+def test_a_small_capture_is_decoded_when_the_program_ends() -> None:
+    """Python starts no thread any more then."""
+    program = (
+        "import atexit\n"
+        "from tests.support.flown_launches import plain_launches\n"
+        "from warplens.decode import decode\n"
+        "from warplens.record.capture import Capture\n"
+        "capture = Capture(plain_launches(3, blocks=2))\n"
+        "decode(capture)\n"
+        "atexit.register(lambda: print(len(decode(capture))))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert int(ended.stdout) > 0, ended.stderr

@@ -34,7 +34,7 @@ def copy_trace(source: Path, target: Path) -> None:
             use_dictionary=False,
             write_page_checksum=True,
         )
-        checksums.fill(out)
+        checksums.fill(out, checksums.sums_of(out))
     if again.stat().st_size < target.stat().st_size:
         again.replace(target)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from warplens.decode import decode, decoded_part
 from warplens.launch.block_sampler import RankedBlocks
 from warplens.launch.collected_run import CollectedRun
 from warplens.launch.collector import Collector
-from warplens.profiling import background_decoder
+from warplens.profiling import background_decoder, profile
 from warplens.profiling.background_decoder import BackgroundDecoder
 from warplens.profiling.profile import Profile
 from warplens.record.capture import Capture, Launch
@@ -223,3 +224,13 @@ def test_a_program_that_leaves_in_mid_run_has_its_whole_file_or_none(tmp_path: P
     assert (len(wl.load(path)) if path.exists() else 0) == spans
     left = {entry.name for entry in tmp_path.iterdir()}
     assert left == ({"program.py", "t.warplens"} if spans else {"program.py"})
+
+
+def test_no_garbage_is_collected_while_a_profile_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection looks at all objects of the program and at those of all launches, while the program waits."""
+    states: list[bool] = []
+    given = profile.decode
+    monkeypatch.setattr(profile, "decode", lambda *a, **named: states.append(gc.isenabled()) or given(*a, **named))
+    rows_at_the_end(LAUNCHES[:2])
+    assert states == [False]
+    assert gc.isenabled()

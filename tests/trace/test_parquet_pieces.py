@@ -20,7 +20,7 @@ from tests.support.small_launches import small_launches
 from warplens.decode import decode
 from warplens.trace import checksums, io, row_groups
 from warplens.trace.model import Trace
-from warplens.trace.parquet_pieces import encode, join
+from warplens.trace.parquet_pieces import encode, write_footer, write_groups
 from warplens.trace.thrift_compact import DOUBLE, I16, I64, LIST, STRUCT, TRUE, read_structure, write_structure
 
 
@@ -79,7 +79,8 @@ def test_pieces_in_any_order_make_the_file_of_one_writer(rows: int, shares: int)
     names = [table.column_names[first::shares] for first in range(shares)]
     groups = [[encode(table.select(some).slice(first, 7)) for some in reversed(names)] for first in range(0, rows, 7)]
     sink = pa.BufferOutputStream()
-    join(sink, table.slice(0, 0), groups, {b"key": b"value"})
+    written = write_groups(sink, table.column_names, groups)
+    write_footer(sink, table.slice(0, 0).replace_schema_metadata({b"key": b"value"}), written)
     file = pq.ParquetFile(pa.BufferReader(sink.getvalue()), page_checksum_verification=True)
     assert file.read().equals(table)
     assert file.metadata.metadata[b"key"] == b"value"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,14 +16,15 @@ from warplens.decode.aggregate_tracks import AggregateColumns
 from warplens.decode.barrier_edges import TrackPlaces, released_by
 from warplens.decode.clock.anchor_fit import UNIT, UNIT_BITS, ClockLines
 from warplens.decode.clock.anchor_gaps import SHORT_NS, AnchorGaps, anchor_gaps
-from warplens.decode.clock.launch_fit import LaunchAnchors, fit_launches
+from warplens.decode.clock.launch_fit import fit_launches
+from warplens.decode.clock.track_anchors import TrackAnchors
 from warplens.decode.decoded_part import LIVES, UNKNOWN, DecodedPart, Decoder, find_decoder
 from warplens.decode.decoded_rows import Counter, DecodedRows, RowPlan
 from warplens.decode.launch_times import LaunchTimes, launch_times
 from warplens.decode.losses import collect_losses, describe
 from warplens.decode.part_store import PartStore, decode_all
 from warplens.decode.steady_columns import STEADY, SteadyColumns
-from warplens.decode.track_windows import TrackWindows, plausible_pace
+from warplens.decode.track_windows import TrackWindows
 from warplens.errors import CaptureError
 from warplens.record.capture import BETWEEN, CODE, COUNTER_BITS, FULL, RATE_ERROR, Capture, Device, Launch
 from warplens.record.launch_extra import wrong_extra
@@ -34,46 +36,48 @@ from warplens.trace.schema import AGGREGATE_SCHEMA, COLUMNS, LIFE, ClockFit, Lau
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN_REGION = "(unknown region)"
+_FEW_TRACKS = 1 << 14
+"""The clocks of up to so many are fitted in less time than it takes to start a thread, or soon after. A program that
+ends cannot start one any more."""
 
 
 @dataclass(frozen=True)
 class _TrackColumns:
-    """Per-track columns of the whole capture, in launch order; `devices` has the device of each launch."""
+    """Columns of the tracks of the whole capture, in launch order; `devices` and `kernels` are those of each launch."""
 
     launch: Int64
-    device: Int64
-    kernel: Int64
     devices: Int64
+    kernels: Int64
     row_start: Int64
 
 
 def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None) -> Trace:
     """Decode every launch of a capture; see `warplens.decode.decode`."""
     decoder = find_decoder(native)
-    part = decode_all(capture.launches, capture.device, decoder, decoded or PartStore())
+    part, source, fitted = _decode_rows(capture, decoder, decoded or PartStore())
     windows, plan, rows, launches = part.windows, part.plan, part.rows, part.launches
     names = _named(part)
-    ran_on = [launch.device or capture.device for launch in launches]
+    ran_on = _devices(capture, launches)
     kernels = list(dict.fromkeys(launch.kernel for launch in launches))
     tracks = _tracks(ran_on, launches, windows, plan, kernels)
     places = TrackPlaces(tracks.launch, windows.block, windows.warp, plan.row_start)
-    source = _TrackAnchors(windows, plan, rows, tracks.launch)
-    lines = fit_launches(source, tracks.devices, np.array(_fastest_mhz(launches, ran_on)))
-    at = lines.find_tracks(tracks.launch, windows.sm)
+    losses = collect_losses(windows, rows, describe(launches, windows, part.details))
+    told = _told(capture, launches)
+    extras = _extras(told)
+    lines = fitted()
+    at = lines.of_tracks(source.units)
     zero = _first_record(tracks, rows, lines, at, decoder)
-    knots = (lines.knot_clock, lines.knot_ns - zero, lines.slope)
-    start_ns, dur_ns = decoder.place(tracks.row_start, lines.first[at], lines.count[at], knots, rows)
+    start_ns, dur_ns = decoder.place(tracks.row_start, at, lines, zero, rows)
     earlier = int(start_ns.min(initial=0))
     if earlier:  # a clock stepped back to before its track's first row
         start_ns, zero = start_ns - earlier, zero + earlier
 
-    edges = (decoder.times(lines, at, clock) for clock in (windows.start_clock, windows.exit_clock))
-    times = launch_times(windows, *edges)
+    times = launch_times(windows, lambda tracks, clock: decoder.times(lines, at[tracks], clock))
     meta = Meta(
-        launches=_launch_infos(replace(capture, launches=_told(capture, launches)), ran_on, times, zero, part.covered),
+        launches=_launch_infos(replace(capture, launches=told), ran_on, times, zero, part.covered, extras),
         devices={str(device.index): asdict(device) for device in dict.fromkeys((capture.device, *ran_on))},
         clock=_clock_summary(lines, _gaps(launches, source, times, lines), _short_clock_error(launches)),
-        losses=collect_losses(windows, rows, describe(launches, windows, part.details)),
+        losses=losses,
         cost=dict(capture.cost),
         locations=_locations(capture.launches),
         kernel_locations=_kernel_locations(capture.launches),
@@ -89,6 +93,36 @@ def decode_capture(capture: Capture, *, native: bool, decoded: PartStore | None)
     if decoded is not None and part.sources is decoded.sources and not any(part.expanded):
         trace.encoded = decoded.encoded  # no launch was left out, so rows and launches have the numbers they had
     return trace
+
+
+def _decode_rows(
+    capture: Capture, decoder: Decoder, known: PartStore
+) -> tuple[DecodedPart, TrackAnchors, Callable[[], ClockLines]]:
+    """The rows, and what fits the clocks. Where no anchor is among the records, another thread fits them from the
+    headers meanwhile, which takes as long as decoding the records."""
+    early: list[Future[ClockLines]] = []
+    beside = ThreadPoolExecutor(1)
+
+    def fit(launches: Sequence[Launch], source: TrackAnchors) -> ClockLines:
+        ran_on = _devices(capture, launches)
+        devices = np.array([device.index for device in ran_on], np.int64)
+        return fit_launches(source, devices, np.array(_fastest_mhz(launches, ran_on)))
+
+    def read(launches: Sequence[Launch], source: TrackAnchors) -> None:
+        if len(source.windows) > _FEW_TRACKS and not source.plan.anchor_start[-1]:
+            early.append(beside.submit(fit, launches, source))
+
+    try:
+        part = decode_all(capture.launches, capture.device, decoder, known, read)
+    finally:
+        beside.shutdown(wait=False)
+    source = TrackAnchors(part.windows, part.plan, part.rows)
+    return part, source, early[0].result if early else partial(fit, part.launches, source)
+
+
+def _devices(capture: Capture, launches: Sequence[Launch]) -> list[Device]:
+    """The device that each launch ran on."""
+    return [launch.device or capture.device for launch in launches]
 
 
 def _named(part: DecodedPart) -> list[str]:
@@ -108,59 +142,22 @@ def _tracks(
     ran_on: Sequence[Device], launches: Sequence[Launch], windows: TrackWindows, plan: RowPlan, kernels: list[str]
 ) -> _TrackColumns:
     code = {kernel: at for at, kernel in enumerate(kernels)}
-    launch = windows.launch
-    devices = np.array([device.index for device in ran_on], np.int64)
     return _TrackColumns(
-        launch=launch,
-        device=devices[launch],
-        kernel=np.array([code[one.kernel] for one in launches], np.int64)[launch],
-        devices=devices,
+        launch=windows.launch,
+        devices=np.array([device.index for device in ran_on], np.int64),
+        kernels=np.array([code[one.kernel] for one in launches], np.int64),
         row_start=plan.row_start,
     )
 
 
-@dataclass(frozen=True)
-class _TrackAnchors:
-    """The anchors of each track: its start, its exit, and its anchor records within its lifetime."""
-
-    windows: TrackWindows
-    plan: RowPlan
-    rows: DecodedRows
-    launch: Int64
-
-    @property
-    def sm(self) -> Int64:
-        return self.windows.sm
-
-    def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
-        windows = self.windows
-        if tracks is None:
-            tracks = np.arange(len(windows))
-        unit = (self.launch[tracks] << UNIT_BITS) + windows.sm[tracks]
-        exited = windows.exited[tracks]
-        done = tracks[exited]
-        count = np.diff(self.plan.anchor_start)[tracks]
-        inner = np.repeat(np.arange(len(tracks)), count)
-        at = np.arange(len(inner)) + np.repeat(self.plan.anchor_start[tracks] - np.cumsum(count) + count, count)
-        ns, clock, track = self.rows.anchor_ns[at], self.rows.anchor_clock[at], tracks[inner]
-        good = (ns >= windows.start_ns[track]) & (~windows.exited[track] | (ns <= windows.exit_ns[track]))
-        good &= plausible_pace(clock - windows.start_clock[track], ns - windows.start_ns[track])
-        clocks = windows.start_clock[tracks], windows.exit_clock[done], clock[good]
-        times = windows.start_ns[tracks], windows.exit_ns[done], ns[good]
-        units = unit, unit[exited], unit[inner[good]]
-        return LaunchAnchors(*map(np.concatenate, (units, clocks, times)))
-
-
 def _first_record(tracks: _TrackColumns, rows: DecodedRows, lines: ClockLines, at: Int64, decoder: Decoder) -> int:
     """The time of the earliest row in ns since the fit's base, from the first row of each track."""
-    used = np.flatnonzero(np.diff(tracks.row_start))
-    if not len(used):
-        return 0
-    return int(np.floor(decoder.times(lines, at[used], rows.start[tracks.row_start[used]]).min() + 0.5))
+    earliest = decoder.earliest(lines, at, tracks.row_start, rows)
+    return 0 if earliest is None else int(np.floor(earliest + 0.5))
 
 
 def _gaps(
-    launches: Sequence[Launch], source: _TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines
+    launches: Sequence[Launch], source: TrackAnchors, times: Sequence[LaunchTimes], lines: ClockLines
 ) -> list[AnchorGaps]:
     """The times without an anchor, of launches that last long enough for them to matter.
 
@@ -169,7 +166,7 @@ def _gaps(
     found = []
     for number, (launch, one) in enumerate(zip(launches, times, strict=True)):
         if launch.clock != "cpu" and one.end_ns - one.begin_ns >= SHORT_NS:
-            tracks = np.arange(*np.searchsorted(source.launch, (number, number + 1)))
+            tracks = np.arange(*source.windows.bounds[number : number + 2])
             anchors = source.anchors(tracks)
             line = lines.first[lines.find(anchors.unit)]
             found.append(anchor_gaps(line, anchors.clock, anchors.ns, lines.step_ns, lines.fastest_mhz))
@@ -201,7 +198,8 @@ def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps], least_error: f
         return ClockFit()
     p50, p99 = np.percentile(lines.residual_ns, [50, 99])
     slowest, mean, fastest = lines.mhz()
-    line_of_launch = np.unique(lines.unit // UNIT * len(lines.knot_clock) + lines.first) // len(lines.knot_clock)
+    launch_of = np.full(len(lines.knot_clock), -1)  # of each line, by its first knot
+    launch_of[lines.first] = lines.unit >> UNIT_BITS
     return ClockFit(
         residual_p50_ns=float(p50),
         residual_p99_ns=float(p99),
@@ -211,7 +209,7 @@ def _clock_summary(lines: ClockLines, gaps: Sequence[AnchorGaps], least_error: f
         mhz_max=fastest,
         anchors=len(lines.residual_ns),
         sms=int(np.count_nonzero(np.bincount(lines.unit % UNIT))),
-        clocks=int(np.bincount(line_of_launch).max()),
+        clocks=int(np.bincount(launch_of[launch_of >= 0]).max()),
         segments=len(lines.slope),
         step_ns=lines.step_ns,
         method=lines.method,
@@ -228,8 +226,8 @@ def _launch_infos(
     times: Sequence[LaunchTimes],
     zero: int,
     covered: Sequence[dict[str, float]],
+    extras: Sequence[dict[str, Any]],
 ) -> tuple[LaunchInfo, ...]:
-    extras = _extras(capture.launches)
     return tuple(
         LaunchInfo(
             launch=number,
@@ -246,10 +244,10 @@ def _launch_infos(
             busy_ns=time.busy_ns,
             covered=share,
             cost=dict(launch.cost),
-            extra=extras[number],
+            extra=extra,
         )
-        for number, (launch, device, time, share) in enumerate(
-            zip(capture.launches, ran_on, times, covered, strict=True)
+        for number, (launch, device, time, share, extra) in enumerate(
+            zip(capture.launches, ran_on, times, covered, extras, strict=True)
         )
     )
 
@@ -310,12 +308,16 @@ def _columns(
 
     They do not reference the capture, so that its raw bytes can be freed.
     """
-    n = len(rows.start)
+    n, edges = len(rows.start), tracks.row_start[windows.bounds]
     steady = SteadyColumns(rank, tracks.devices, windows, tracks.row_start, rows)
 
-    along = {"launch": tracks.launch, "device": tracks.device, "kernel": tracks.kernel, "sm": windows.sm}
-    along |= {"block": windows.block, "warp": windows.warp, "lane": windows.lane, "track": np.arange(len(windows))}
-    along["rank"] = np.full(len(windows), rank)
+    of_launches = {"device": tracks.devices, "kernel": tracks.kernels}
+    along: dict[str, Callable[[], Int64]] = {
+        **{name: partial(of.__getitem__, tracks.launch) for name, of in of_launches.items()},
+        **{name: partial(getattr, windows, name) for name in ("launch", "sm", "block", "warp", "lane")},
+        "track": lambda: np.arange(len(windows)),
+        "rank": lambda: np.full(len(windows), rank),
+    }
 
     def named(name: str, codes: npt.NDArray[np.integer], words: list[str]) -> pa.Array:
         return dictionary_array(codes.astype(numpy_dtype(COLUMNS[name]), copy=False), words)
@@ -329,7 +331,7 @@ def _columns(
         n,
         {
             **{name: partial(steady.column, name) for name in STEADY},
-            "kernel": lambda: named("kernel", np.repeat(tracks.kernel, np.diff(tracks.row_start)), kernels),
+            "kernel": lambda: named("kernel", np.repeat(tracks.kernels, np.diff(edges)), kernels),
             "region": lambda: named("region", rows.region, names),
             "start_ns": lambda: to_arrow(start_ns),
             "dur_ns": lambda: to_arrow(dur_ns),

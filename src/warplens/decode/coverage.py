@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from warplens.decode.decoded_rows import DecodedRows, RowPlan
+from warplens.decode.launch_ranges import each_cache_sized
 from warplens.decode.native_decoder import NativeDecoder
 from warplens.decode.numpy_decoder import NumpyDecoder
 from warplens.decode.track_windows import TrackWindows
-
-_AT_ONCE = 1 << 16
-"""Warps whose shares one thread puts in order at once."""
-_MOST_THREADS = 16
 
 
 def region_coverage(
@@ -26,6 +21,20 @@ def region_coverage(
     Warps that lost records are excluded, because their regions are not known; empty if no warp remains, and if no
     warp of the launch was in a region.
     """
+
+    def of_some(begin: int, end: int) -> list[dict[str, float]]:
+        bounds = windows.bounds[begin : end + 1]
+        tracks = slice(*bounds[[0, -1]].tolist())
+        own = replace(windows.part(tracks), bounds=bounds - tracks.start)
+        row_start = plan.row_start[tracks.start : tracks.stop + 1]
+        return _coverage(own, replace(plan, row_start=row_start), rows, decoder)
+
+    return [one for part in each_cache_sized(windows.bounds, of_some) for one in part]
+
+
+def _coverage(
+    windows: TrackWindows, plan: RowPlan, rows: DecodedRows, decoder: NativeDecoder | NumpyDecoder
+) -> list[dict[str, float]]:
     launches = len(windows.bounds) - 1
     out: list[dict[str, float]] = [{} for _ in range(launches)]
     lived = np.maximum(windows.exit_clock - windows.start_clock, 0)
@@ -37,25 +46,10 @@ def region_coverage(
     if not alive.all():
         inside, lived, count = inside[alive], lived[alive], np.bincount(windows.launch[alive], minlength=launches)
     share, begin = inside / lived, np.cumsum(count) - count
-    parts = []
     for size in np.unique(count[count > 0]).tolist():  # launches with equally many warps in one call
-        which, step = np.flatnonzero(count == size), -(-_AT_ONCE // size)
-        parts += [(which[first : first + step], size) for first in range(0, len(which), step)]
-
-    def summed_up(part: tuple[npt.NDArray[np.int64], int]) -> list[list[float]]:
-        which, size = part
-        low, end = int(begin[which[0]]), int(begin[which[-1]]) + size
-        together = end - low == len(which) * size
-        shares = share[low:end].reshape(-1, size) if together else share[begin[which][:, None] + np.arange(size)]
-        shown: list[list[float]] = np.percentile(shares, (0, 5, 50), axis=1).tolist()
-        return shown
-
-    if len(parts) == 1:
-        found = [summed_up(parts[0])]
-    else:
-        with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1, _MOST_THREADS)) as pool:
-            found = list(pool.map(summed_up, parts))
-    for (which, _), summary in zip(parts, found, strict=True):
+        which = np.flatnonzero(count == size)
+        shares = share[begin[which][:, None] + np.arange(size)]
+        summary = np.percentile(shares, (0, 5, 50), axis=1).tolist()
         for launch, least, low, median in zip(which.tolist(), *summary, strict=True):
             out[launch] = {"least": least, "p5": low, "median": median}
     return out

@@ -6,7 +6,7 @@ rows: `decode/part_store.py` puts parts together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from warplens.decode.aggregate_tracks import ExpandedLaunch, expand
 from warplens.decode.barrier_edges import TrackPlaces, invalid_words, pair_events
 from warplens.decode.clock.short_counters import cut, widen
+from warplens.decode.clock.track_anchors import TrackAnchors
 from warplens.decode.coverage import region_coverage
 from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail, RegionTable, RowPlan
 from warplens.decode.losses import empty_fixed_slots
@@ -30,6 +31,8 @@ from warplens.record.capture import Device, Launch
 PER_ROW = ("region", "kind", "depth", "parent", "start", "duration", "open", "value", "has_value")
 PER_ANCHOR = ("anchor_clock", "anchor_ns")
 Decoder = NativeDecoder | NumpyDecoder
+HeadersRead = Callable[[Sequence[Launch], TrackAnchors], None]
+"""Is told the launches as they are decoded, and their tracks, of which the anchor records are not there yet."""
 _MOST_ROWS = np.iinfo(np.int32).max
 UNKNOWN, LIVES = -1, -2
 """In `rows.region`: an id without a name, and the life of a warp without records; other numbers index `names`."""
@@ -88,8 +91,10 @@ def find_decoder(native: bool = True, threads: int | None = None) -> Decoder:
     return NativeDecoder(library, threads) if library else NumpyDecoder()
 
 
-def decode_part(sources: Sequence[Launch], device: Device, decoder: Decoder) -> DecodedPart:
-    """Decode launches; `device` ran those that name none."""
+def decode_part(
+    sources: Sequence[Launch], device: Device, decoder: Decoder, read: HeadersRead = lambda launches, source: None
+) -> DecodedPart:
+    """Decode launches; `device` ran those that name none. `read` is called when their headers are read."""
     expanded = [expand(launch) for launch in sources]
     widened = [widen(launch, launch.device or device) for launch in sources]
     launches = [
@@ -102,6 +107,7 @@ def decode_part(sources: Sequence[Launch], device: Device, decoder: Decoder) -> 
     check_rows(int(plan.row_start[-1]))
     names, tables = region_tables(launches)
     rows = DecodedRows.allocate(int(plan.row_start[-1]), int(plan.anchor_start[-1]), plan.with_payloads)
+    read(launches, TrackAnchors(windows, plan, rows))
     details = decoder.fill(launches, windows, plan, tables, rows)
     rows.counters[Counter.EMPTY_SLOTS] -= empty_fixed_slots(launches, windows)
     rows.drop(invalid_words(rows))

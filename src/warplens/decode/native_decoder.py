@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,16 @@ _DETAIL_FIELDS = 5
 _MOST_THREADS = 16
 
 
-_Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""The address of each track's slot 0, its capacity, and the number of slots up to its end."""
+_Sources = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""The address of each launch's bytes, and the capacity of its tracks."""
 
 
 class _NativeTracks(ctypes.Structure):
     _fields_ = [
         (name, _P)
         for name in (
-            "slot_0", "capacity", "table", "first", "slots", "row_start", "anchor_start", "holds", "from_exit",
-            "start_clock", "exit_clock", "start_ns", "exited", "lossy", "rate",
+            "raw", "capacity", "table", "launch", "offset", "first", "slots", "row_start", "anchor_start", "holds",
+            "from_exit", "start_clock", "exit_clock", "start_ns", "exited", "lossy", "rate",
         )
     ]  # fmt: skip
 
@@ -61,25 +62,31 @@ class NativeDecoder:
 
     def __init__(self, library: ctypes.CDLL, threads: int | None = None) -> None:
         self._threads = threads or min(os.cpu_count() or 1, _MOST_THREADS)
-        self._placed: tuple[TrackWindows, _Places] | None = None
+        self._pool = ThreadPoolExecutor(self._threads)  # starts threads when they are needed, and they end with it
+        self._known: tuple[TrackWindows, _Sources] | None = None
         self._count, self._decode = library.wl_count, library.wl_decode
         self._place, self._inside, self._times = library.wl_place, library.wl_inside, library.wl_times
+        self._earliest = library.wl_earliest
+        self._earliest.restype = ctypes.c_double
 
     def count(self, launches: Sequence[Launch], windows: TrackWindows) -> RowPlan:
         tracks = len(windows)
-        rows, anchors = np.zeros(tracks + 1, np.int64), np.zeros(tracks + 1, np.int64)
-        holds = np.zeros(tracks, np.uint8)
-        slot_0, capacity, total = self._places(launches, windows)
+        rows, anchors = np.empty((2, tracks + 1), np.int64)
+        holds = np.empty(tracks, np.uint8)
+        rows[0] = anchors[0] = 0
+        raw, capacity = self._sources(launches, windows)
+        # How many slots there are up to each track's end, where the anchors are counted afterwards.
+        total = np.cumsum(windows.slots, out=anchors[1:])
+        columns = raw, capacity, windows.launch, windows.offset, windows.first, windows.slots
 
         def work(begin: int, end: int) -> None:
             status = self._count(
-                pointer(slot_0), pointer(capacity), pointer(windows.first), pointer(windows.slots), _I(begin),
-                _I(end), pointer(rows[1:]), pointer(anchors[1:]), pointer(holds),
+                *map(pointer, columns), _I(begin), _I(end), pointer(rows[1:]), pointer(anchors[1:]), pointer(holds)
             )  # fmt: skip
             _check(status)
 
         self._in_parallel(work, len(windows), total)
-        return RowPlan(np.cumsum(rows), np.cumsum(anchors), holds)
+        return RowPlan(np.cumsum(rows, out=rows), np.cumsum(anchors, out=anchors), holds)
 
     def fill(
         self,
@@ -92,11 +99,11 @@ class NativeDecoder:
         """Decode every track into its rows, with a table of regions per launch; return the first malformed records."""
         tables = list(dict.fromkeys(regions))
         number = {table: at for at, table in enumerate(tables)}
-        slot_0, capacity, total = self._places(launches, windows)
+        raw, capacity = self._sources(launches, windows)
         arrays = {
-            "slot_0": slot_0,
+            "raw": raw,
             "capacity": capacity,
-            "table": _per_track([number[table] for table in regions], windows),
+            "table": np.array([number[table] for table in regions], np.int64),
             **{name: getattr(windows, name).view(np.uint8) for name in ("exited", "lossy", "from_exit")},
         }
         for name, *_ in _NativeTracks._fields_:
@@ -118,37 +125,45 @@ class NativeDecoder:
             out.counters += counters
             found.extend(Detail(Counter(what), *rest) for what, *rest in details[: n[0]].tolist())
 
-        self._in_parallel(work, len(windows), total)
+        self._in_parallel(work, len(windows), plan.row_start[1:])
         return sorted(found, key=lambda detail: (detail.track, detail.slot))[:MAX_DETAILS]
 
     def place(
-        self,
-        row_start: npt.NDArray[np.int64],
-        segment_start: npt.NDArray[np.int64],
-        segment_count: npt.NDArray[np.int64],
-        knots: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]],
+        self, row_start: npt.NDArray[np.int64], at: npt.NDArray[np.int64], lines: ClockLines, zero: int,
         rows: DecodedRows,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The start and duration of every row in ns."""
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:  # fmt: skip
+        """The start and duration of every row in ns since `zero`; track i has the line number `at[i]`."""
         start_ns, duration_ns = np.empty(len(rows.start), np.int64), np.empty(len(rows.start), np.int64)
+        known = _line_columns(replace(lines, knot_ns=lines.knot_ns - zero))
 
         def work(begin: int, end: int) -> None:
             self._place(
-                pointer(row_start), _I(begin), _I(end), pointer(segment_start), pointer(segment_count),
-                *(pointer(array) for array in knots), pointer(rows.start), pointer(rows.duration),
-                pointer(start_ns), pointer(duration_ns),
+                pointer(row_start), _I(begin), _I(end), pointer(at), *map(pointer, known), pointer(rows.start),
+                pointer(rows.duration), pointer(start_ns), pointer(duration_ns),
             )  # fmt: skip
 
         self._in_parallel(work, len(row_start) - 1, row_start[1:])
         return start_ns, duration_ns
+
+    def earliest(
+        self, lines: ClockLines, at: npt.NDArray[np.int64], row_start: npt.NDArray[np.int64], rows: DecodedRows
+    ) -> float | None:
+        """The earliest begin of a track's first row in ns; None without a row."""
+        known, found = _line_columns(lines), list[float]()
+
+        def work(begin: int, end: int) -> None:
+            columns = map(pointer, (at, *known, rows.start))
+            found.append(self._earliest(pointer(row_start), _I(begin), _I(end), *columns))
+
+        self._in_parallel(work, len(row_start) - 1, None)
+        return min(found) if len(rows.start) else None
 
     def times(
         self, lines: ClockLines, at: npt.NDArray[np.int64], clock: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float64]:
         """`lines.at_line`, by several threads."""
         out, at, clock = np.empty(len(at)), np.ascontiguousarray(at), np.ascontiguousarray(clock)
-        columns = lines.first, lines.count, lines.knot_clock, lines.knot_ns, lines.slope
-        known = [np.ascontiguousarray(column) for column in columns]
+        known = _line_columns(lines)
 
         def work(begin: int, end: int) -> None:
             self._times(pointer(at), _I(begin), _I(end), *map(pointer, (*known, clock, out)))
@@ -169,16 +184,15 @@ class NativeDecoder:
                 pointer(lived), pointer(out),
             )  # fmt: skip
 
-        self._in_parallel(work, len(lived), plan.row_start[1:])
+        self._in_parallel(work, len(lived), plan.row_start[1:] - plan.row_start[0])
         return out
 
-    def _places(self, launches: Sequence[Launch], windows: TrackWindows) -> _Places:
-        """Where the slots of the tracks are; kept for the next call."""
-        if self._placed is None or self._placed[0] is not windows:
-            slot_0 = _per_track([address(launch.raw) for launch in launches], windows) + windows.offset
-            capacity = _per_track([one.capacity for one in launches], windows)
-            self._placed = windows, (slot_0, capacity, np.cumsum(windows.slots))
-        return self._placed[1]
+    def _sources(self, launches: Sequence[Launch], windows: TrackWindows) -> _Sources:
+        """Where the launches are; kept for the next call."""
+        if self._known is None or self._known[0] is not windows:
+            raw = np.array([address(launch.raw) for launch in launches], np.int64)
+            self._known = windows, (raw, np.array([one.capacity for one in launches], np.int64))
+        return self._known[1]
 
     def _in_parallel(self, work: Callable[[int, int], None], count: int, total: npt.NDArray[np.int64] | None) -> None:
         """Call `work` on ranges of `count` tracks of about equal weight; `total` is the weight up to the end of each,
@@ -191,13 +205,13 @@ class NativeDecoder:
         if threads == 1:
             work(*ranges[0])
             return
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work, *span) for span in ranges]:
-                done.result()
+        for done in [self._pool.submit(work, *span) for span in ranges]:
+            done.result()
 
 
-def _per_track(of_launch: Sequence[int], windows: TrackWindows) -> npt.NDArray[np.int64]:
-    return np.repeat(np.array(of_launch, np.int64), np.diff(windows.bounds))
+def _line_columns(lines: ClockLines) -> list[npt.NDArray[np.generic]]:
+    columns = lines.first, lines.count, lines.knot_clock, lines.knot_ns, lines.slope
+    return [np.ascontiguousarray(column) for column in columns]
 
 
 def _native_regions(table: RegionTable) -> _NativeRegions:

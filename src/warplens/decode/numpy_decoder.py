@@ -96,14 +96,10 @@ class NumpyDecoder:
         return details[:MAX_DETAILS]
 
     def place(
-        self,
-        row_start: Int64,
-        segment_start: Int64,
-        segment_count: Int64,
-        knots: tuple[Int64, npt.NDArray[np.float64], npt.NDArray[np.float64]],
-        rows: DecodedRows,
+        self, row_start: Int64, at: Int64, lines: ClockLines, zero: int, rows: DecodedRows
     ) -> tuple[Int64, Int64]:
-        clocks, ns, slopes = knots
+        clocks, ns, slopes = lines.knot_clock, lines.knot_ns - zero, lines.slope
+        segment_start, segment_count = lines.first[at], lines.count[at]
         counts = np.diff(row_start)
         segment = np.repeat(segment_start, counts)
         end = rows.start + rows.duration
@@ -119,6 +115,10 @@ class NumpyDecoder:
 
     def times(self, lines: ClockLines, at: Int64, clock: Int64) -> npt.NDArray[np.float64]:
         return lines.at_line(at, clock)
+
+    def earliest(self, lines: ClockLines, at: Int64, row_start: Int64, rows: DecodedRows) -> float | None:
+        used = np.flatnonzero(np.diff(row_start))
+        return float(self.times(lines, at[used], rows.start[row_start[used]]).min()) if len(used) else None
 
     def inside(self, plan: RowPlan, start_clock: Int64, lived: Int64, rows: DecodedRows) -> Int64:
         first, last = int(plan.row_start[0]), int(plan.row_start[-1])

@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.decode.aggregate_tracks import ExpandedLaunch
-from warplens.decode.decoded_part import PER_ANCHOR, PER_ROW, DecodedPart, Decoder, check_rows, decode_part, renamed
+from warplens.decode.decoded_part import (
+    PER_ANCHOR,
+    PER_ROW,
+    DecodedPart,
+    Decoder,
+    HeadersRead,
+    check_rows,
+    decode_part,
+    renamed,
+)
 from warplens.decode.decoded_rows import MAX_DETAILS, Counter, DecodedRows, Detail, RowPlan
 from warplens.decode.track_windows import PER_TRACK, TrackWindows
 from warplens.record.capture import Device, Launch
@@ -139,8 +148,11 @@ class PartStore:
         )
 
 
-def decode_all(launches: Sequence[Launch], device: Device, decoder: Decoder, known: PartStore) -> DecodedPart:
-    """Launches as one part. Those that `known` has are not decoded again; it may have others, too."""
+def decode_all(
+    launches: Sequence[Launch], device: Device, decoder: Decoder, known: PartStore, read: HeadersRead
+) -> DecodedPart:
+    """Launches as one part. Those that `known` has are not decoded again; it may have others, too. Where it has none of
+    them, `read` is called when the headers of all are read."""
     pieces, parts = _known_pieces(launches, known), known.part()
     store, at = PartStore(), 0
     if pieces == [(0, 0, len(known.sources))]:
@@ -148,7 +160,7 @@ def decode_all(launches: Sequence[Launch], device: Device, decoder: Decoder, kno
     elif not parts.is_clean:
         pieces = []  # what it counted may be that of launches which were left out
     if not at and not pieces:
-        return decode_part(launches, device, decoder)
+        return decode_part(launches, device, decoder, read)
     for first, begin, end in [*pieces, (len(launches), 0, 0)]:
         if first > at:
             store.add(decode_part(launches[at:first], device, decoder))

@@ -12,24 +12,28 @@ from warplens.trace.arrays import dictionary_array, numpy_dtype, to_arrow
 from warplens.trace.schema import COLUMNS, KINDS
 
 Int64 = npt.NDArray[np.int64]
-_OF_TRACKS = ("rank", "device", "launch", "sm", "block", "warp", "lane", "track")
+_OF_LAUNCHES = ("rank", "device", "launch")
+_OF_TRACKS = ("sm", "block", "warp", "lane", "track")
 _OF_ROWS = {"depth": "depth", "parent": "parent", "start_cycle": "start", "dur_cycles": "duration"}
-STEADY = (*_OF_TRACKS, *_OF_ROWS, "kind", "open", "value")
+STEADY = (*_OF_LAUNCHES, *_OF_TRACKS, *_OF_ROWS, "kind", "open", "value")
 
 
 class SteadyColumns:
     """Columns of any range of rows; `devices` has the device of each launch. Those of tracks are repeated for each of
-    the track's rows."""
+    the track's rows, and those of launches likewise."""
 
     def __init__(self, rank: int, devices: Int64, windows: TrackWindows, row_start: Int64, rows: DecodedRows) -> None:
         self._rank, self._devices, self._windows, self._row_start, self._rows = rank, devices, windows, row_start, rows
+        self._launch_start = row_start[windows.bounds]
 
     def column(self, name: str, first: int = 0, last: int | None = None) -> pa.Array:
         """The rows from `first` up to `last`, or up to the end."""
         last, rows = len(self._rows.start) if last is None else last, self._rows
         here = slice(first, last)
+        if name in _OF_LAUNCHES:
+            return self._of_launches(name, first, last)
         if name in _OF_TRACKS:
-            return self._repeated(name, first, last)
+            return self._of_tracks(name, first, last)
         if name in _OF_ROWS:
             return to_arrow(getattr(rows, _OF_ROWS[name])[here])
         if name == "kind":
@@ -40,24 +44,20 @@ class SteadyColumns:
             return pa.nulls(last - first, pa.float64())
         return to_arrow(rows.value[here], missing=rows.has_value[here] == 0)
 
-    def _repeated(self, name: str, first: int, last: int) -> pa.Array:
+    def _of_launches(self, name: str, first: int, last: int) -> pa.Array:
+        edges = np.clip(self._launch_start, first, last)
+        counts = edges[1:] - edges[:-1]
+        launches = np.flatnonzero(counts)
+        values = launches if name == "launch" else np.full(len(launches), self._rank)
+        values = self._devices[launches] if name == "device" else values
+        return to_arrow(np.repeat(values.astype(numpy_dtype(COLUMNS[name])), counts[launches]))
+
+    def _of_tracks(self, name: str, first: int, last: int) -> pa.Array:
         row_start, (begin, end) = self._row_start, (0, len(self._windows))
         if first or last < len(self._rows.start):
             begin = max(int(np.searchsorted(row_start, first, side="right")) - 1, 0)
             end = max(int(np.searchsorted(row_start, last, side="left")), begin)
         edges: Int64 = np.clip(row_start[begin : end + 1], first, last)
         counts = edges[1:] - edges[:-1]
-        values = self._of_tracks(name, begin, end).astype(numpy_dtype(COLUMNS[name]))
-        return to_arrow(np.repeat(values, counts))
-
-    def _of_tracks(self, name: str, begin: int, end: int) -> Int64:
-        if name == "rank":
-            return np.full(end - begin, self._rank)
-        tracks = np.arange(begin, end)
-        if name == "track":
-            return tracks
-        if name in ("launch", "device"):
-            launch = np.searchsorted(self._windows.bounds, tracks, side="right") - 1
-            return launch if name == "launch" else self._devices[launch]
-        found: Int64 = getattr(self._windows, name)[begin:end]
-        return found
+        values: Int64 = np.arange(begin, end) if name == "track" else getattr(self._windows, name)[begin:end]
+        return to_arrow(np.repeat(values.astype(numpy_dtype(COLUMNS[name])), counts))

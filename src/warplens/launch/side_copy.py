@@ -55,19 +55,20 @@ class SideCopy:
         """Make several copies, as many at once as the pinned memory holds."""
         outputs = [np.empty((one.rows, one.width), np.uint8) for one in copies]
         used = self._half_bytes + 1
-        for one, output in zip(copies, outputs, strict=True):
-            for piece, target in _pieces(one, output, self._half_bytes):
-                if used + target.size > self._half_bytes:
-                    half, used = self._next_half(), 0
-                host, width = half.memory.ctypes.data + used, target.shape[1]
-                self._lib.copy_rows(host, width, piece, one.pitch, width, len(target), self._stream)
-                half.staged.append((target, used))
-                used += target.size
-        while any(half.staged for half in self._halves):
-            self._next_half()
+        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+            for one, output in zip(copies, outputs, strict=True):
+                for piece, target in _pieces(one, output, self._half_bytes):
+                    if used + target.size > self._half_bytes:
+                        half, used = self._next_half(pool), 0
+                    host, width = half.memory.ctypes.data + used, target.shape[1]
+                    self._lib.copy_rows(host, width, piece, one.pitch, width, len(target), self._stream)
+                    half.staged.append((target, used))
+                    used += target.size
+            while any(half.staged for half in self._halves):
+                self._next_half(pool)
         return outputs
 
-    def _next_half(self) -> _Half:
+    def _next_half(self, pool: ThreadPoolExecutor) -> _Half:
         """The other half of the pinned memory, with nothing in it; what was given to the first one is under way."""
         self.prepare()
         other, filled = self._halves
@@ -76,7 +77,7 @@ class SideCopy:
             self._lib.mark(filled.event, self._stream)
         if other.staged:
             self._lib.wait(other.event)
-            _move(other)
+            _move(other, pool)
         return other
 
     def prepare(self) -> None:
@@ -97,7 +98,7 @@ class SideCopy:
             self._staging, self._halves = None, []
 
 
-def _move(half: _Half) -> None:
+def _move(half: _Half, pool: ThreadPoolExecutor) -> None:
     """Copy what lies in pinned memory to where it belongs; much of it by several threads, since most of the time goes
     into memory that the host touches for the first time."""
     parts = [
@@ -107,13 +108,7 @@ def _move(half: _Half) -> None:
         for first in range(0, len(target), step)
     ]
     half.staged.clear()
-    threads = min(len(parts), _MOST_THREADS, os.cpu_count() or 1)
-    if threads == 1:
-        for part in parts:
-            _fill(part)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(_fill, parts))
+    list((pool.map if len(parts) > 1 else map)(_fill, parts))  # a thread is started when it is first needed
 
 
 def _fill(part: tuple[Rows, Rows]) -> None:

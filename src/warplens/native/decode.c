@@ -115,13 +115,15 @@ int wl_windows(const headers_t *launches, int64_t count, int64_t t, const window
     return 0;
 }
 
-/* Count the rows and anchors of each track, whose slot 0 is at slot_0[t]. Returns 0, or -1 if out of memory. */
-int wl_count(const uint8_t *const *slot_0, const int64_t *capacity, const int64_t *first, const int64_t *slots,
-             int64_t begin, int64_t end, int64_t *rows, int64_t *anchors, uint8_t *holds) {
+/* Count the rows and anchors of each track of launches whose bytes are at raw[launch]. Returns 0, or -1 if out of
+   memory. */
+int wl_count(const uint8_t *const *raw, const int64_t *capacity, const int64_t *launch, const int64_t *offset,
+             const int64_t *first, const int64_t *slots, int64_t begin, int64_t end, int64_t *rows, int64_t *anchors,
+             uint8_t *holds) {
     uint8_t *is_payload = NULL;
     int64_t allocated = 0;
     for (int64_t t = begin; t < end; t++) {
-        window_t w = {slot_0[t], capacity[t], first[t], slots[t]};
+        window_t w = {raw[launch[t]] + offset[t], capacity[launch[t]], first[t], slots[t]};
         int64_t n = 0, a = 0;
         uint32_t seen = 0;
         for (int64_t i = 0; i < w.slots; i++) {
@@ -188,8 +190,8 @@ typedef struct {
 } open_t;
 
 typedef struct {
-    const uint8_t *const *slot_0;
-    const int64_t *capacity, *table, *first, *slots, *row_start, *anchor_start;
+    const uint8_t *const *raw; /* the bytes of each launch, and the capacity and the table of regions of its tracks */
+    const int64_t *capacity, *table, *launch, *offset, *first, *slots, *row_start, *anchor_start;
     const uint8_t *holds, *from_exit;
     const int64_t *start_clock, *exit_clock, *start_ns;
     const uint8_t *exited, *lossy;
@@ -294,7 +296,8 @@ static inline int64_t last_possible_clock(const tracks_t *tracks, int64_t t) {
 static void decode_track(const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out, open_t *stack,
                          open_t *flying, uint8_t *is_payload, int64_t *counters, int64_t *details,
                          int64_t *n_details) {
-    window_t w = {tracks->slot_0[t], tracks->capacity[t], tracks->first[t], tracks->slots[t]};
+    int64_t launch = tracks->launch[t];
+    window_t w = {tracks->raw[launch] + tracks->offset[t], tracks->capacity[launch], tracks->first[t], tracks->slots[t]};
     int64_t row = tracks->row_start[t], anchor = tracks->anchor_start[t], height = 0, flights = 0;
     const uint8_t *payload = NULL;
     if (tracks->holds[t] & PAYLOADS) {
@@ -397,7 +400,7 @@ static void decode_track(const tracks_t *tracks, int64_t t, const regions_t *reg
    the track. */
 static int decode_plain(const tracks_t *tracks, int64_t t, const regions_t *regions, const rows_t *out, open_t *stack,
                         int64_t *counters) {
-    const uint8_t *slot = tracks->slot_0[t];
+    const uint8_t *slot = tracks->raw[tracks->launch[t]] + tracks->offset[t];
     int64_t row = tracks->row_start[t], clock = tracks->start_clock[t], height = 0, backward = 0, unknown = 0;
     int64_t start = clock, limit = last_possible_clock(tracks, t);
     uint32_t low = (uint32_t)clock;
@@ -442,7 +445,7 @@ int wl_decode(const tracks_t *tracks, int64_t begin, int64_t end, const regions_
     uint8_t *is_payload = malloc(most);
     int failed = !stack || !flying || !is_payload;
     for (int64_t t = begin; t < end && !failed; t++) {
-        const regions_t *regions = tables + tracks->table[t];
+        const regions_t *regions = tables + tracks->table[tracks->launch[t]];
         if (tracks->holds[t] & NEEDS_WALK || tracks->from_exit[t] ||
             decode_plain(tracks, t, regions, out, stack, counters))
             decode_track(tracks, t, regions, out, stack, flying, is_payload, counters, details, n_details);
@@ -492,23 +495,41 @@ static inline int64_t segment_of(const int64_t *clocks, int64_t last, int64_t cl
     return s;
 }
 
+/* The time of a clock in ns on a line whose `count` segments begin at `from`. */
+static inline double time_of(int64_t clock, int64_t from, int64_t count, const int64_t *knot_clock,
+                             const double *knot_ns, const double *slope) {
+    int64_t s = from + segment_of(knot_clock + from, count - 1, clock);
+    return knot_ns[s] + (double)(clock - knot_clock[s]) * slope[s];
+}
+
 /* Convert one clock of each unit to ns: that of unit at[i], whose line segments begin at first[at[i]]. */
 void wl_times(const int64_t *at, int64_t begin, int64_t end, const int64_t *first, const int64_t *count,
               const int64_t *knot_clock, const double *knot_ns, const double *slope, const int64_t *clock, double *out) {
-    for (int64_t i = begin; i < end; i++) {
-        int64_t from = first[at[i]], s = from + segment_of(knot_clock + from, count[at[i]] - 1, clock[i]);
-        out[i] = knot_ns[s] + (double)(clock[i] - knot_clock[s]) * slope[s];
-    }
+    for (int64_t i = begin; i < end; i++)
+        out[i] = time_of(clock[i], first[at[i]], count[at[i]], knot_clock, knot_ns, slope);
 }
 
-/* Convert cycles to whole ns with each track's line segments: ns = knot_ns + (cycle - knot_clock) * slope. */
-void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *segment_start,
-              const int64_t *segment_count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
+/* The least time of the first row of each track, infinite without a row. */
+double wl_earliest(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *at, const int64_t *first,
+                   const int64_t *count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
+                   const int64_t *start) {
+    double least = INFINITY;
+    for (int64_t t = begin; t < end; t++) {
+        if (row_start[t] == row_start[t + 1]) continue;
+        double ns = time_of(start[row_start[t]], first[at[t]], count[at[t]], knot_clock, knot_ns, slope);
+        if (ns < least) least = ns;
+    }
+    return least;
+}
+
+/* Convert cycles to whole ns with the segments of each track's line: ns = knot_ns + (cycle - knot_clock) * slope. */
+void wl_place(const int64_t *row_start, int64_t begin, int64_t end, const int64_t *at, const int64_t *first,
+              const int64_t *count, const int64_t *knot_clock, const double *knot_ns, const double *slope,
               const int64_t *start, const int64_t *duration, int64_t *start_ns, int64_t *duration_ns) {
     for (int64_t t = begin; t < end; t++) {
-        const int64_t *clocks = knot_clock + segment_start[t];
-        const double *ns = knot_ns + segment_start[t], *slopes = slope + segment_start[t];
-        int64_t last = segment_count[t] - 1;
+        const int64_t *clocks = knot_clock + first[at[t]];
+        const double *ns = knot_ns + first[at[t]], *slopes = slope + first[at[t]];
+        int64_t last = count[at[t]] - 1;
         if (!last) {
             for (int64_t i = row_start[t]; i < row_start[t + 1]; i++) {
                 int64_t from = whole_ns(ns[0] + (double)(start[i] - clocks[0]) * slopes[0] + 0.5);

@@ -30,6 +30,7 @@ from warplens.profiling.region_check import is_wanted, verifier
 from warplens.profiling.source_hashes import hash_sources
 from warplens.profiling.torch_recorder import Recorder, TorchResult
 from warplens.profiling.trace_paths import last_records_path, trace_path
+from warplens.ptx.garbage_pause import garbage_pause
 from warplens.record.capture import Capture, Launch
 from warplens.session import Session
 from warplens.session.collective_log import CollectiveLog
@@ -265,6 +266,7 @@ class Profile(Session):
         if self._torch.problem and self._trace:
             say(f"not aligned with the torch trace: {self._torch.problem}")
 
+    @garbage_pause()  # or it looks at all objects of the program and at those of thousands of launches, while one waits
     def _finish(self) -> None:
         decoded = self._background.stop()
         launches, problems = self.collect()  # a kernel that still runs is shown until it ends

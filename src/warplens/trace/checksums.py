@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -41,16 +41,12 @@ def placeholder(chunks: int) -> bytes:
     return _PREFIX + b"0" * (_DIGITS * (1 + chunks))
 
 
-def fill(file: BinaryIO) -> None:
-    """Replace the placeholder in a file that was just written by the checksums of what is in it."""
+def fill(file: BinaryIO, sums: Sequence[int]) -> None:
+    """Replace the placeholder in a file that was just written by the checksums of its column chunks and its footer."""
     place, footer = read_footer(file)
     entry = _ENTRY.search(footer)
     assert entry is not None, "the file was written without a placeholder"
     begin, end = entry.span(1)
-    sums = []
-    for offset, size in _chunks(parse(footer)):
-        file.seek(offset)
-        sums.append(zlib.crc32(file.read(size)))
     digits = b"".join(b"%08x" % value for value in sums)
     assert len(digits) <= end - begin - _DIGITS, "the placeholder does not fit the number of chunks"
     digits = digits.ljust(end - begin - _DIGITS, b"0")
@@ -58,6 +54,15 @@ def fill(file: BinaryIO) -> None:
     file.seek(place + begin)
     file.write(b"%08x" % zlib.crc32(footer) + digits)
     file.seek(0, 2)
+
+
+def sums_of(file: BinaryIO) -> list[int]:
+    """The checksums of the column chunks of a file."""
+    sums = []
+    for offset, size in _chunks(parse(read_footer(file)[1])):
+        file.seek(offset)
+        sums.append(zlib.crc32(file.read(size)))
+    return sums
 
 
 def read_footer(file: BinaryIO) -> tuple[int, bytes]:

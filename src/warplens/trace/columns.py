@@ -66,13 +66,13 @@ class LazyColumns:
         makers: Mapping[str, Callable[[], pa.Array]],
         parts: Mapping[str, Callable[[int, int], pa.Array]],
         row_start: Array,
-        of_tracks: Mapping[str, Array],
+        of_tracks: Mapping[str, Callable[[], Array]],
     ) -> None:
         self.rows = rows
         self.parts = parts
         """For some columns: functions that make them from one row up to another only."""
         self.of_tracks = of_tracks
-        """Columns that are constant along a track: the value of each track."""
+        """Columns that are constant along a track: what gives the value of each track."""
         self._makers, self._row_start = makers, row_start
         self._starts: tuple[Array, Array] | None = None
         """The first row of each track, as `runs` has given it, and the numbers of these tracks."""
@@ -83,18 +83,20 @@ class LazyColumns:
     def at(self, name: str, rows: Array) -> Array:
         """The values of a column of `of_tracks` at some rows."""
         if self._starts is not None and rows is self._starts[0]:
-            return np.asarray(self.of_tracks[name][self._starts[1]])
-        return np.asarray(self.of_tracks[name][np.searchsorted(self._row_start, rows, side="right") - 1])
+            return np.asarray(self.of_tracks[name]()[self._starts[1]])
+        return np.asarray(self.of_tracks[name]()[np.searchsorted(self._row_start, rows, side="right") - 1])
 
     def runs(self, name: str) -> Runs:
         """The runs of equal values of such a column."""
-        used = np.flatnonzero(np.diff(self._row_start))
-        values = self.of_tracks[name][used].astype(numpy_dtype(COLUMNS[name]))
+        used = np.flatnonzero(self._row_start[1:] != self._row_start[:-1])
+        values = self.of_tracks[name]()
+        values = (values if len(used) == len(values) else values[used]).astype(numpy_dtype(COLUMNS[name]))
+        if name == "track":  # each differs from the one before
+            starts = self._row_start[:-1][used]
+            self._starts = starts, used
+            return Runs(starts, values, self.rows)
         heads = run_starts(values)
-        found = Runs(self._row_start[used[heads]], values[heads], self.rows)
-        if name == "track":
-            self._starts = found.starts, used[heads]
-        return found
+        return Runs(self._row_start[used[heads]], values[heads], self.rows)
 
 
 class TraceFile:

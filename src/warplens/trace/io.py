@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from warplens.trace.columns import TraceFile
 from warplens.trace.document import NewerSchema, WrongDocument, document_of, parse_document
 from warplens.trace.merge import merge
 from warplens.trace.model import Trace, has_parts
-from warplens.trace.parquet_pieces import Piece, encode, join
+from warplens.trace.parquet_pieces import Piece, encode, write_footer, write_groups
 from warplens.trace.parts import TracePart
 from warplens.trace.row_groups import row_groups
 from warplens.trace.schema import ABSENT, AGGREGATE_COLUMNS, COLUMNS, SCHEMA_VERSION, Losses, Meta
@@ -79,13 +80,13 @@ def _write(
     """Write all columns but some. Row groups of which columns are encoded already get the others."""
     stored = [name for name in trace.column_names if name not in without]
     trace.prefetch(*stored)
-    empty = trace.rows(stored, 0, 0)
     tracks, launches = (trace.runs(name).starts for name in ("track", "launch"))
     groups = {rows: list(trace.encoded.get(rows, ())) for rows in row_groups(tracks, launches, len(trace))}
-    tasks = []
+    shares = {}
     for rows, pieces in groups.items():
         known = {name for piece in pieces for name in piece.names}
-        tasks += [(rows, names) for names in _shares([name for name in stored if name not in known], rows)]
+        shares[rows] = _shares([name for name in stored if name not in known], rows)
+    tasks = [(rows, names) for rows, some in shares.items() for names in some]
 
     def encoded(task: tuple[tuple[int, int], list[str]]) -> Piece:
         return encode_columns(trace.rows(task[1], *task[0]))
@@ -96,16 +97,18 @@ def _write(
         if threads > 1:  # to start one takes longer than to encode a small trace
             several = stack.enter_context(ThreadPoolExecutor(threads)).map
         list(several(trace.column, [name for name in stored if not has_parts(trace, name)]))
+        kept = several(lambda compute: compute(), [measures])  # it takes longer than any piece
         others = several(encoded, tasks)
-        kept = measures()  # while others encode
-        for (rows, _), piece in zip(tasks, others, strict=True):
-            groups[rows].append(piece)
-    # A table without rows may get a row group as well.
-    sums = checksums.placeholder(max(len(groups), 1) * len(stored))
-    metadata = {METADATA_KEY: document_of(meta), checksums.KEY: sums}
-    metadata |= {_MEASURES_KEY: kept} if kept else {}
-    join(out, empty, list(groups.values()), metadata, **_encoding(stored))
-    checksums.fill(out)
+        document = document_of(meta)  # while others encode
+        completed = ([*pieces, *islice(others, len(shares[rows]))] for rows, pieces in groups.items())
+        written = write_groups(out, stored, completed)
+        # A table without rows may get a row group as well.
+        sums = checksums.placeholder(max(len(groups), 1) * len(stored))
+        metadata = {METADATA_KEY: document, checksums.KEY: sums, _MEASURES_KEY: next(kept)}
+    if not metadata[_MEASURES_KEY]:
+        del metadata[_MEASURES_KEY]
+    write_footer(out, trace.rows(stored, 0, 0).replace_schema_metadata(metadata), written, **_encoding(stored))
+    checksums.fill(out, written.sums)
 
 
 def encode_columns(rows: pa.Table) -> Piece:

@@ -1,13 +1,14 @@
 """Parquet files put together from pieces that were encoded one by one: some columns of one row group each.
 
 pyarrow encodes a file in one thread, and from its first row group to its last. Each piece is a Parquet file of its own,
-made by pyarrow in any thread and at any time; `join` copies their column chunks behind each other, and writes a footer
-that says where they are now.
+made by pyarrow in any thread and at any time. Their column chunks are copied behind each other, and a footer says where
+they are now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -32,15 +33,18 @@ class Piece:
     """The piece as a file."""
     group: Structure
     """The row group, as the footer of that file has it."""
+    sums: Sequence[int]
+    """The checksum of each column chunk."""
 
     @property
     def names(self) -> list[str]:
         return [name.decode() for name in self.chunks]
 
     @property
-    def chunks(self) -> dict[bytes, Structure]:
-        """The column chunks by the names of their columns, with their places in `data`."""
-        return {chunk[_CHUNK_META][1][_PATH][1][1][0]: chunk for chunk in self.group[_COLUMNS][1][1]}
+    def chunks(self) -> dict[bytes, tuple[Structure, int]]:
+        """The column chunks by the names of their columns, with their places in `data`, and their checksums."""
+        chunks = zip(self.group[_COLUMNS][1][1], self.sums, strict=True)
+        return {chunk[_CHUNK_META][1][_PATH][1][1][0]: (chunk, checksum) for chunk, checksum in chunks}
 
 
 def encode(table: pa.Table, **options: Any) -> Piece:
@@ -49,41 +53,60 @@ def encode(table: pa.Table, **options: Any) -> Piece:
     pq.write_table(table, sink, row_group_size=max(table.num_rows, 1), **options)
     data = sink.getvalue()
     (group,) = _footer(data)[_ROW_GROUPS][1][1]
-    return Piece(data, group)
+    return Piece(data, group, [zlib.crc32(_bytes(data, chunk)) for chunk in group[_COLUMNS][1][1]])
 
 
-def join(
-    out: BinaryIO, empty: pa.Table, groups: Sequence[Sequence[Piece]], metadata: Mapping[bytes, bytes], **options: Any
-) -> None:
-    """Write a file whose row groups are made of pieces that have the columns of `empty`, a table without rows."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(empty.replace_schema_metadata(dict(metadata)), sink, **options)
-    footer = _footer(sink.getvalue())
+@dataclass(frozen=True)
+class WrittenGroups:
+    """The row groups of a file that has no footer yet."""
+
+    rows: int
+    described: Sequence[bytes]
+    """Each row group as the footer has it."""
+    sums: Sequence[int]
+    """The checksums of all column chunks."""
+
+
+def write_groups(out: BinaryIO, names: Sequence[str], groups: Iterable[Sequence[Piece]]) -> WrittenGroups:
+    """Begin a file with row groups that are made of pieces, which together have the columns of these names."""
     out.write(PARQUET)
-    place = len(PARQUET)
-    described = []
+    rows, place = 0, len(PARQUET)
+    described, sums = [], []
     for number, pieces in enumerate(groups):
         group, first = dict(pieces[0].group), place
-        found = {name: (piece, chunk) for piece in pieces for name, chunk in piece.chunks.items()}
+        found = {name: (piece.data, *chunk) for piece in pieces for name, chunk in piece.chunks.items()}
         chunks = []
-        for name in empty.column_names:
-            piece, chunk = found[name.encode()]
-            begin, size = _begin(chunk), chunk[_CHUNK_META][1][_COMPRESSED][1]
-            out.write(piece.data.slice(begin, size))
-            chunks.append(_moved(chunk, place - begin))
-            place += size
+        for name in names:
+            data, chunk, checksum = found[name.encode()]
+            stored = _bytes(data, chunk)
+            out.write(stored)
+            chunks.append(_moved(chunk, place - _begin(chunk)))
+            sums.append(checksum)
+            place += len(stored)
         group[_COLUMNS] = LIST, (STRUCT, chunks)
         for total, field in ((_GROUP_BYTES, _BYTES), (_GROUP_COMPRESSED, _COMPRESSED)):
             group[total] = I64, sum(chunk[_CHUNK_META][1][field][1] for chunk in chunks)
         group |= {_GROUP_OFFSET: (I64, first), _ORDINAL: (I16, number)}
-        described.append(group)
-    rows = sum(group[_GROUP_ROWS][1] for group in described)
-    text = write_structure({**footer, _NUM_ROWS: (I64, rows), _ROW_GROUPS: (LIST, (STRUCT, described))})
+        rows += group[_GROUP_ROWS][1]
+        described.append(write_structure(group))
+    return WrittenGroups(rows, described, sums)
+
+
+def write_footer(out: BinaryIO, table: pa.Table, written: WrittenGroups, **options: Any) -> None:
+    """End a file with the schema and the metadata of a table without rows."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    changed = {_NUM_ROWS: (I64, written.rows), _ROW_GROUPS: (LIST, (STRUCT, written.described))}
+    text = write_structure(_footer(sink.getvalue()) | changed)
     out.write(text + len(text).to_bytes(4, "little") + PARQUET)
 
 
 def _footer(data: pa.Buffer) -> Structure:
     return read_structure(read_footer(pa.BufferReader(data))[1])
+
+
+def _bytes(data: pa.Buffer, chunk: Structure) -> pa.Buffer:
+    return data.slice(_begin(chunk), chunk[_CHUNK_META][1][_COMPRESSED][1])
 
 
 def _begin(chunk: Structure) -> int:

@@ -1,7 +1,8 @@
 """Thrift's compact protocol, as far as the footer of a Parquet file needs it: read and write structures.
 
 A structure is a dictionary from field numbers to pairs of a type and a value; a list is a pair of the type of its
-elements and their values. Nothing is known of what fields mean, so what is not changed is written as it was.
+elements and their values. Nothing is known of what fields mean, so what is not changed is written as it was. A
+structure inside another may be given as the bytes that it was written as.
 """
 
 from __future__ import annotations
@@ -122,5 +123,7 @@ def _put_value(out: bytearray, kind: int, value: Any) -> None:
             _put_number(out, len(values))
         for one in values:
             _put_value(out, of, one)
+    elif isinstance(value, bytes):  # a structure that is written already
+        out += value
     else:
         _put_structure(out, value)

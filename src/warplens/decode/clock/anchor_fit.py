@@ -16,6 +16,7 @@ import numpy.typing as npt
 from warplens.decode.clock.anchor_sums import AnchorSums
 from warplens.decode.clock.domains import LOOKS, ahead, domains, grouped
 from warplens.decode.clock.knots import piecewise
+from warplens.decode.clock.track_units import TrackUnits
 from warplens.record.layout import SLOWEST_NS
 
 Int64 = npt.NDArray[np.int64]
@@ -71,13 +72,11 @@ class ClockLines:
         """The positions of `unit` values in the fit."""
         return np.searchsorted(self.unit, unit)
 
-    def find_tracks(self, launch: Int64, sm: Int64) -> Int64:
-        """The same for units given as launch and SM, by a table of both."""
-        if not len(sm):
-            return np.empty(0, np.int64)
-        place = np.zeros((int(launch.max()) + 1, int(sm.max()) + 1), np.int32)
+    def of_tracks(self, units: TrackUnits) -> Int64:
+        """The same for the units of tracks, by a table of launches and SMs."""
+        place = np.zeros((units.launches, units.sms), np.int32)
         place[self.unit >> UNIT_BITS, self.unit & (UNIT - 1)] = np.arange(len(self.unit))
-        return place[launch, sm].astype(np.int64)
+        return units.look_up(place)
 
     def __call__(self, unit: Int64, clock: Int64) -> Float64:
         """Convert clocks of the given units to nanoseconds since `base_ns`."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warplens.decode.clock.anchor_fit import BENT, UNIT, UNIT_BITS, Anchors, ClockLines, GlobalTimer, fit_anchors
+from warplens.decode.clock.track_units import TrackUnits
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -25,8 +26,6 @@ _SAMPLE = 16
 """The number of launches that show which SMs share a clock."""
 _MOST_ANCHORS = 128
 """Of each other launch, about this many anchors are used."""
-_FIBONACCI = 2654435761
-"""Multiples of this, modulo 2^32, are evenly spread, so that any range of tracks contributes its share."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,8 @@ class AnchoredTracks(Protocol):
     """Tracks in launch order, with the anchors of each."""
 
     @property
-    def launch(self) -> Int64:
-        """The launch of each track."""
-
-    @property
-    def sm(self) -> Int64:
-        """The SM of each track."""
+    def units(self) -> TrackUnits:
+        """The launch and the SM of each track."""
 
     def anchors(self, tracks: Int64 | None = None) -> LaunchAnchors:
         """The anchors of some of the tracks, or of all."""
@@ -61,23 +56,22 @@ class AnchoredTracks(Protocol):
 
 def fit_launches(source: AnchoredTracks, device: Int64, nominal_mhz: Float64) -> ClockLines:
     """Fit the clocks of all launches; `device` and `nominal_mhz` describe the device that each launch ran on."""
-    if not len(source.launch):
+    units = source.units
+    if not len(units):
         return fit_anchors(*(np.empty(0, np.int64),) * 4)
-    present = np.flatnonzero(np.bincount(source.launch, minlength=len(device)))
+    present = np.flatnonzero(units.counts)
     many = [index for index in np.unique(device).tolist() if (device[present] == index).sum() > _MANY]
     wanted = None
     if many:
-        share = _MOST_ANCHORS / 2 / np.maximum(np.bincount(source.launch, minlength=len(device)), 1)
+        share = _MOST_ANCHORS / 2 / np.maximum(units.counts, 1)
         share[~np.isin(device, many)] = 1.0
         sampled = np.zeros(len(device), bool)
         for index in many:
             own = present[device[present] == index]
             sampled[own[np.linspace(0, len(own) - 1, _SAMPLE).astype(np.int64)]] = True
-            of = np.flatnonzero(device[source.launch] == index) if len(np.unique(device)) > 1 else slice(None)
-            sampled[_launches_with_other_sms(source.launch[of], source.sm[of], sampled)] = True
+            sampled[own[_launches_with_other_sms(units.there[own], sampled[own])]] = True
         share[sampled] = 1.0
-        spread = np.arange(len(source.launch), dtype=np.uint32) * np.uint32(_FIBONACCI)
-        wanted = np.flatnonzero(spread < np.minimum(share * 2.0**32, 2.0**32 - 1).astype(np.uint32)[source.launch])
+        wanted = units.some(share)
     anchors = source.anchors(wanted)
     timer = GlobalTimer.of(anchors.ns)
     of_device = device[anchors.unit >> UNIT_BITS]
@@ -95,30 +89,26 @@ def _fit_many(
     source: AnchoredTracks, chosen: LaunchAnchors, sampled: Bool, of_device: Bool, mhz: float, timer: GlobalTimer
 ) -> list[ClockLines]:
     full = chosen.take(sampled[chosen.unit >> UNIT_BITS]).fit(mhz, timer)
-    label = _shared_clocks(full, int(source.sm.max()) + 1)
+    label = _shared_clocks(full, source.units.sms)
     chosen = chosen.take(~sampled[chosen.unit >> UNIT_BITS])
-    lines, unexplained = _one_line_per_clock(chosen, _units(source, of_device & ~sampled), label, mhz, timer)
+    lines, unexplained = _one_line_per_clock(chosen, _units(source.units, of_device & ~sampled), label, mhz, timer)
     if not len(unexplained):
         return [full, lines]
     again = np.zeros(len(sampled), bool)
     again[unexplained] = True
-    return [full, lines, source.anchors(np.flatnonzero(again[source.launch])).fit(mhz, timer)]
+    return [full, lines, source.anchors(source.units.of(again)).fit(mhz, timer)]
 
 
-def _units(source: AnchoredTracks, wanted: Bool) -> Int64:
+def _units(units: TrackUnits, wanted: Bool) -> Int64:
     """The distinct units of the wanted launches, in order."""
-    sms = int(source.sm.max()) + 1
-    there = np.bincount(source.launch * sms + source.sm, minlength=len(wanted) * sms).reshape(-1, sms)
-    launch, sm = np.nonzero((there > 0) & wanted[:, None])
+    launch, sm = np.nonzero(units.there & wanted[:, None])
     return (launch << UNIT_BITS) + sm
 
 
-def _launches_with_other_sms(launch: Int64, sm: Int64, sampled: Bool) -> Int64:
-    """For each SM that no sampled launch ran on, one launch that did."""
-    latest = np.full(int(sm.max()) + 1, -1, np.int64)
-    latest[sm] = launch
-    latest[sm[sampled[launch]]] = -1
-    return np.unique(latest[latest >= 0])
+def _launches_with_other_sms(there: Bool, sampled: Bool) -> Int64:
+    """For each SM that no sampled launch ran on, one launch that did; `there` has a row for each launch."""
+    other = there[:, ~there[sampled].any(axis=0) & there.any(axis=0)]
+    return np.unique(len(there) - 1 - other[::-1].argmax(axis=0))
 
 
 def _shared_clocks(lines: ClockLines, sms: int) -> Int64:
