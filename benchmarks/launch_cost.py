@@ -225,7 +225,7 @@ LIMITS = {
     "cute_host": 15.0,
     "unrecorded": 60.0,
     "slowdowns": 60.0,
-    "tutorials": 108.0,
+    "tutorials": 84.0,
 }
 """The parts, and the seconds that each may take."""
 OTHERS = ("unrecorded", "slowdowns", "tutorials")
