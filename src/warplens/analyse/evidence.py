@@ -344,9 +344,9 @@ class Evidence(VariantVerdicts):
     def most_gain(self) -> float:
         """The largest gain that leaves time to move what the code requests, through a cache that is not much faster
         than the memory. Code that requests much more may get it from the cache of its SM, and so may what all blocks
-        read alike."""
-        alike = self._share_of_peak(lambda one: one.moved_by.get("", 0.0), block=False) or 0.0
-        moved = max((self.memory_reached or 0.0) - alike, 0.0)
+        read alike, or what is read at addresses that are not known."""
+        kept = self._share_of_peak(lambda one: one.moved_by.get("", 0.0) + one.gathered_bytes, block=False) or 0.0
+        moved = max((self.memory_reached or 0.0) - kept, 0.0)
         return 1 - min(moved, _MOSTLY_MEMORY) / _CACHE_OVER_MEMORY
 
     @property

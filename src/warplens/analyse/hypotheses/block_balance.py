@@ -44,7 +44,8 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         what,
         advice,
-        e.gain(lost, _most(e, lost), roof=_most(e, lost)),
+        # In the best case SMs have as many warps all the time as before the short blocks ended.
+        e.gain(lost, _most(e, lost), roof=max(_most(e, lost), lost + grid.thin)),
         HIGH if one.late_blocks else MEDIUM if lost > _LARGE else LOW,
         region=one.late_region,
         blocks=one.late_blocks,
