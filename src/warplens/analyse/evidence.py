@@ -25,6 +25,7 @@ from warplens.analyse.ramp import RAMP
 from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.role_waits import ROLES
+from warplens.analyse.retries import retried_regions
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
 from warplens.analyse.variant_verdicts import VariantVerdicts
@@ -161,6 +162,11 @@ class Evidence(VariantVerdicts):
     def awaiting(self) -> dict[str, float]:
         """The share of warp time that regions which work wait for loads: their own, or those of the code before."""
         return awaiting(self)
+
+    @cached_property
+    def retried(self) -> list[str]:
+        """The regions that try a lock, once per instance."""
+        return retried_regions(self)
 
     @cached_property
     def issuing(self) -> float | None:
