@@ -185,6 +185,20 @@ def test_the_edge_of_an_image_leaves_lanes_as_far_apart_as_they_are(step: str, w
     assert counts["load_waste"] == waste
 
 
+def test_neighbours_that_are_kept_inside_an_image_have_mostly_the_same_bytes() -> None:
+    """Two columns of a stencil: each load has an address of its own, and 33 words are surely moved at most."""
+    loads = "".join(
+        f"add.s32 %r{at}, %r4, {by}; max.s32 %r{at + 1}, %r{at}, 0; mul.wide.s32 %rd{at}, %r{at + 1}, 4; "
+        f"add.s64 %rd{at + 1}, %rd1, %rd{at}; ld.global.f32 %f{at}, [%rd{at + 1}];\n"
+        for at, by in ((6, -1), (8, 1))
+    )
+    counts = counted(loads)
+    assert (counts["loads"], counts["moved_bytes"], counts["gathered_bytes"]) == (2, 256, 128)
+    bound = "ld.param.u32 %r8, [n]; min.u32 %r5, %r2, %r8; add.s32 %r6, %r5, %r1; mul.wide.s32 %rd5, %r6, 4;"
+    tile = f"{bound} add.s64 %rd6, %rd1, %rd5; ld.global.f32 %f1, [%rd6]; ld.global.f32 %f2, [%rd3];\n"
+    assert "gathered_bytes" not in counted(tile), "the last block of a grid, the same for all lanes"
+
+
 _TRY = "atom.global.cas.b32 %r5, [%rd1], 0, 1;"
 _TOLD = "@%p1 st.shared.b32 [%r9], %r5; bar.sync 0; ld.shared.b32 %r5, [%r9];"
 
