@@ -372,11 +372,11 @@ class Evidence(VariantVerdicts):
     def _per_launch(self, amounts: Mapping[str, float]) -> float:
         """The sum over all instances of the regions in one launch, also in blocks that were not recorded; code outside
         all regions runs once per warp."""
-        whole = sum(amount * self._instances.get(name, 0) for name, amount in amounts.items())
+        whole = sum(amount * self.instances.get(name, 0) for name, amount in amounts.items())
         return float(whole * self.blocks_per_recorded / len(self.launches))
 
     @cached_property
-    def _instances(self) -> dict[str, float]:
+    def instances(self) -> dict[str, float]:
         """How often each region ran in what was recorded, and how many warps did."""
         lives, cells = self.lives, self.lives.cells
         found = np.bincount(cells.region, cells.count, len(lives.regions))
