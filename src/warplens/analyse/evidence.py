@@ -24,8 +24,8 @@ from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.ramp import RAMP
 from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
-from warplens.analyse.role_waits import ROLES
 from warplens.analyse.retries import retried_regions
+from warplens.analyse.role_waits import ROLES
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
 from warplens.analyse.variant_verdicts import VariantVerdicts

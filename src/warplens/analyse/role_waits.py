@@ -164,7 +164,7 @@ def _ring(
     lives: Lifetimes, kernel: str, roles: Sequence[WarpRole], purpose: Mapping[str, Purpose]
 ) -> dict[WarpRole, str]:
     """The sides of roles that all work, where no role only moves memory: one waits for room, or brings data from
-    outside the SM, and others wait for the data and take nothing but that. Bringing it may be work, such as unpacking."""
+    outside the SM, and others wait for the data and take nothing but that. To bring it may be work, as to unpack it."""
     if len(roles) < 2 or any(_feeds(role, purpose) for role in roles):
         return {}
     code = code_of([info for at in lives.variants[kernel].tolist() if (info := lives.launches[at].info)])

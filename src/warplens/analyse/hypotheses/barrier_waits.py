@@ -122,7 +122,7 @@ def _inside_regions(e: Evidence) -> Finding | None:
     instructions, its accesses and the data that it waits for is theirs."""
     found = {}
     for name, one in e.code.items():
-        if name and one.unneeded_barriers and e.kinds[name] is not Purpose.WAIT:
+        if name in e.warps.regions and one.unneeded_barriers and e.kinds[name] is not Purpose.WAIT:
             least, most = _beyond_work(e, name)
             share = e.shares.get(name, 0.0)
             found[name] = share * least * one.unneeded_barriers / one.barriers, share * most
