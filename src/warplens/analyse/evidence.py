@@ -24,6 +24,7 @@ from warplens.analyse.profiling_cost import profiling_cost
 from warplens.analyse.ramp import RAMP
 from warplens.analyse.region_purity import verified_kernels
 from warplens.analyse.region_purpose import Purpose
+from warplens.analyse.retries import retried_regions
 from warplens.analyse.role_waits import ROLES
 from warplens.analyse.roofline import NEAR_ROOF, Roofline, device_of, roofline
 from warplens.analyse.source_files import SourceText
@@ -161,6 +162,11 @@ class Evidence(VariantVerdicts):
     def awaiting(self) -> dict[str, float]:
         """The share of warp time that regions which work wait for loads: their own, or those of the code before."""
         return awaiting(self)
+
+    @cached_property
+    def retried(self) -> list[str]:
+        """The regions that try a lock, once per instance."""
+        return retried_regions(self)
 
     @cached_property
     def issuing(self) -> float | None:
@@ -344,9 +350,9 @@ class Evidence(VariantVerdicts):
     def most_gain(self) -> float:
         """The largest gain that leaves time to move what the code requests, through a cache that is not much faster
         than the memory. Code that requests much more may get it from the cache of its SM, and so may what all blocks
-        read alike."""
-        alike = self._share_of_peak(lambda one: one.moved_by.get("", 0.0), block=False) or 0.0
-        moved = max((self.memory_reached or 0.0) - alike, 0.0)
+        read alike, or what is read at addresses that are not known."""
+        kept = self._share_of_peak(lambda one: one.moved_by.get("", 0.0) + one.gathered_bytes, block=False) or 0.0
+        moved = max((self.memory_reached or 0.0) - kept, 0.0)
         return 1 - min(moved, _MOSTLY_MEMORY) / _CACHE_OVER_MEMORY
 
     @property
@@ -366,11 +372,11 @@ class Evidence(VariantVerdicts):
     def _per_launch(self, amounts: Mapping[str, float]) -> float:
         """The sum over all instances of the regions in one launch, also in blocks that were not recorded; code outside
         all regions runs once per warp."""
-        whole = sum(amount * self._instances.get(name, 0) for name, amount in amounts.items())
+        whole = sum(amount * self.instances.get(name, 0) for name, amount in amounts.items())
         return float(whole * self.blocks_per_recorded / len(self.launches))
 
     @cached_property
-    def _instances(self) -> dict[str, float]:
+    def instances(self) -> dict[str, float]:
         """How often each region ran in what was recorded, and how many warps did."""
         lives, cells = self.lives, self.lives.cells
         found = np.bincount(cells.region, cells.count, len(lives.regions))

@@ -27,8 +27,10 @@ from warplens.analyse.finding import (
 from warplens.analyse.finding_text import gain_text
 from warplens.analyse.hang import has_hangs
 from warplens.analyse.hypotheses import HYPOTHESES
+from warplens.analyse.hypotheses.barrier_waits import CAUSE as BARRIER
 from warplens.analyse.hypotheses.numerical_problem import NUMERICAL_PROBLEM
 from warplens.analyse.hypotheses.pipeline_sides import CONSUMER, PRODUCER
+from warplens.analyse.hypotheses.warp_balance import CAUSE as UNEVEN_WARPS
 from warplens.analyse.known_facts import KnownFacts
 from warplens.analyse.measured_slopes import slope_text, slopes_of
 from warplens.analyse.rank_hangs import rank_findings
@@ -239,6 +241,7 @@ def _nested(ranked: Sequence[Finding]) -> list[Finding]:
             for cause in ranked
             if one.kind in HYPOTHESES[cause.kind].explains
             and cause.expected >= _EXPLAINS * one.expected
+            and not _stays(one, cause)
             and parents.get(cause.kind) != one.kind
         ]
         if above:
@@ -252,6 +255,12 @@ def _nested(ranked: Sequence[Finding]) -> list[Finding]:
         return one.with_consequences([with_all(each) for each in below.get(one.kind, ())])
 
     return [with_all(one) for one in ranked if one.kind not in parents]
+
+
+def _stays(one: Finding, cause: Finding) -> bool:
+    """Whether a finding is a cause of its own beside one that may explain it: without a barrier that the code shows to
+    be free, uneven rounds even out; what warps have more of over the whole kernel is what remains."""
+    return one.kind == BARRIER and cause.kind == UNEVEN_WARPS and one.evidence.get("from") == "PTX"
 
 
 def _nothing_to_fix(evidence: Evidence, small: Sequence[Finding], others: Sequence[Finding]) -> Finding:

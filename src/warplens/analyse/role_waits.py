@@ -9,7 +9,7 @@ import numpy as np
 
 from warplens.analyse.analysis import Analysis, AnswerTable
 from warplens.analyse.barrier_roles import CONSUMER, PRODUCER, WarpDuty, warp_duties
-from warplens.analyse.code_counts import code_of
+from warplens.analyse.code_counts import CodeCounts, code_of
 from warplens.analyse.groups import in_groups
 from warplens.analyse.inner_waits import InnerWait, inner_waits
 from warplens.analyse.lifetimes import Int, Lifetimes, Mask
@@ -58,12 +58,13 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
     roles, role = warp_roles(lives)
     by_role = _by_role(lives, role, len(roles), lives.waiting(waits))
     duties = _duties(trace)
+    numbers = roles_by_kernel(roles)
     inner = _inner_waits(lives, role, roles, lives.waiting(waits))
+    rings = {kernel: _ring(lives, kernel, [roles[at] for at in some], purpose) for kernel, some in numbers.items()}
     life = lives.finish - lives.begin
     blocks = (lives.blocks.end - lives.blocks.begin)[lives.block] if len(lives) else life
     lived, lasted = (np.bincount(role, each, len(roles)) if len(roles) else life for each in (life, blocks))
     found: dict[str, list[RoleWait]] = {label: [] for label in lives.variants}
-    numbers = roles_by_kernel(roles)
     for number, one in enumerate(roles):
         kernel = lives.launches[int(lives.variants[one.kernel][0])].kernel
         cycles = max(float(lived[number]), 1.0)
@@ -74,6 +75,8 @@ def role_waits(trace: Trace, *, waits: str | None = None) -> PerKernel[RoleWaits
         others = [roles[at] for at in numbers[one.kernel]]
         waits_inside = {roles[at] for at in numbers[one.kernel] if inner[at]}
         side = _side_by_edges({duty.role for duty in known}) if known else _side(one, others, purpose, waits_inside)
+        if side == "any" and not known:
+            side = rings[one.kernel].get(one, side)
         if side == PRODUCER and known and _works_like(one, others, purpose):
             side = "any"
         alive = min(cycles / max(float(lasted[number]), 1.0), 1.0)
@@ -130,14 +133,14 @@ def _side_by_edges(duties: set[str]) -> str:
     return first if first in (PRODUCER, CONSUMER) and not others else "any"
 
 
-def _works_like(role: WarpRole, roles: Sequence[WarpRole], purpose: dict[str, Purpose]) -> bool:
+def _works_like(role: WarpRole, roles: Sequence[WarpRole], purpose: Mapping[str, Purpose]) -> bool:
     """Whether a role does all that another one does with the data, and brings it beside that."""
     return any(
         does and does <= set(role.often) for other in roles if other is not role for does in [_works(other, purpose)]
     )
 
 
-def _works(role: WarpRole, purpose: dict[str, Purpose]) -> set[str]:
+def _works(role: WarpRole, purpose: Mapping[str, Purpose]) -> set[str]:
     return {region for region in role.often if purpose.get(region) in (Purpose.WORK, Purpose.OTHER)}
 
 
@@ -157,12 +160,40 @@ def _side(
     return "consumer" if feeds and (_waits(role, purpose) or role in waits_inside) else "any"
 
 
+def _ring(
+    lives: Lifetimes, kernel: str, roles: Sequence[WarpRole], purpose: Mapping[str, Purpose]
+) -> dict[WarpRole, str]:
+    """The sides of roles that all work, where no role only moves memory: one waits for room, or brings data from
+    outside the SM, and others wait for the data and take nothing but that. To bring it may be work, as to unpack it."""
+    if len(roles) < 2 or any(_feeds(role, purpose) for role in roles):
+        return {}
+    code = code_of([info for at in lives.variants[kernel].tolist() if (info := lives.launches[at].info)])
+    waits = {role: _awaited(role, purpose, code) for role in roles}
+    room = [role for role in roles if WaitClass.SPACE in waits[role]]
+    brings = [role for role in roles if waits[role] and any(_brings(code.get(region)) for region in role.often)]
+    producers = room or [role for role in brings if role.often and all(region in code for region in role.often)]
+    consumers = [role for role in roles if WaitClass.DATA in waits[role] and role not in {*room, *brings}]
+    if not consumers or not producers or any(_works_like(role, consumers, purpose) for role in producers):
+        return {}
+    return {**dict.fromkeys(producers, PRODUCER), **dict.fromkeys(consumers, CONSUMER)}
+
+
+def _awaited(role: WarpRole, purpose: Mapping[str, Purpose], code: Mapping[str, CodeCounts]) -> set[WaitClass]:
+    """What a role waits for in its loop, other than barriers of the block and locks."""
+    waits = [region for region in role.often if purpose.get(region) is Purpose.WAIT]
+    return {wait_class(region, code.get(region)) for region in waits} & {WaitClass.SPACE, WaitClass.DATA}
+
+
+def _brings(code: CodeCounts | None) -> bool:
+    return code is not None and bool(code.loads or code.copies)
+
+
 def is_unmarked(role: WarpRole) -> bool:
     """Whether the warps of a role left no record."""
     return role.regions == (LIFE,)
 
 
-def _feeds(role: WarpRole, purpose: dict[str, Purpose]) -> bool:
+def _feeds(role: WarpRole, purpose: Mapping[str, Purpose]) -> bool:
     """Whether a role moves memory and does no work, or waits for room and does nothing else that is marked."""
     does = {purpose.get(region) for region in role.often}
     room = any(purpose.get(region) is Purpose.WAIT and wait_class(region) is WaitClass.SPACE for region in role.often)

@@ -2,7 +2,8 @@
 
 A barrier orders what the warps of a block do to shared memory, or to global memory beside a flag. It is needed if a
 word that one warp accesses on some way to the barrier is accessed by another warp on some way from it, before the next
-barrier, and one of them writes. It is not needed if that is never so, given that the other barriers stay.
+barrier, and one of them writes. It is not needed if that is never so, given that the other barriers stay. Where either
+of two barriers may go, but not both, the one in the inner loop is the one to remove: warps pass it more often.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from warplens.ptx.address_bases import AddressBases, Bases
 from warplens.ptx.control_flow import ControlFlow
 from warplens.ptx.lane_accesses import WORD, access_width
 from warplens.ptx.lane_values import LANES
+from warplens.ptx.natural_loops import natural_loops
 from warplens.ptx.operands import RegisterWriters
 from warplens.ptx.thread_guards import Guard, ThreadGuards
 from warplens.ptx.thread_values import ThreadValue, ThreadValues, block_shapes
@@ -109,10 +111,12 @@ def barrier_needs(function: Function, flow: ControlFlow) -> dict[int, Need]:
     writers = RegisterWriters(instructions)
     guards, bases = ThreadGuards(function, flow, writers), AddressBases(function, writers)
     shapes = block_shapes(function)
+    often = _inner_first(barriers, function, flow)
 
     def judged(width: int, threads: int) -> list[Need]:
         shape = _Shape(flow, guards, bases, ThreadValues(writers, width, threads))
-        return [shape.need(one) for one in barriers]
+        needs = {at: shape.need(barriers[at]) for at in often}
+        return [needs[at] for at in range(len(barriers))]
 
     usual = [judged(*each) for each in shapes.usual]
     found = [needs[0] if len(set(needs)) == 1 else Need.UNKNOWN for needs in zip(*usual, strict=True)]
@@ -125,6 +129,14 @@ def barrier_needs(function: Function, flow: ControlFlow) -> dict[int, Need]:
                 for one, other in zip(found, judged(*each), strict=True)
             ]
     return {id(one): need for one, need in zip(barriers, found, strict=True)}
+
+
+def _inner_first(barriers: list[Instruction], function: Function, flow: ControlFlow) -> list[int]:
+    """The numbers of barriers, those in the innermost loops first."""
+    loops = natural_loops(function, flow)
+    at = {id(node): number for number, block in enumerate(flow.blocks) for node in block.instructions}
+    depth = [sum(at[id(one)] in loop.blocks for loop in loops) for one in barriers]
+    return sorted(range(len(barriers)), key=lambda number: -depth[number])
 
 
 class _Shape:
@@ -148,7 +160,7 @@ class _Shape:
             self._items.append(items)
 
     def need(self, barrier: Instruction) -> Need:
-        """Whether a barrier is needed without those before it that were found to be not."""
+        """Whether a barrier is needed without those that were found before not to be."""
         place = self._at.get(id(barrier))
         if place is None:
             return Need.UNKNOWN  # of some warps only

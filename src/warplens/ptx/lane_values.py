@@ -368,6 +368,20 @@ def _bitwise(apply: Callable[..., Lanes], known: int = 0) -> Callable[[list[Lane
     return operation
 
 
+def _clamped(apply: Callable[..., Lanes]) -> Callable[[list[LaneValue]], LaneValue]:
+    """The smaller or larger of two values. A bound that all lanes share, as the edge of an image, leaves lanes as far
+    apart as they are, or brings those beyond it to one place."""
+    known = _bitwise(apply, 2)
+
+    def operation(values: list[LaneValue]) -> LaneValue:
+        moving = [value for value in values if not value.uniform]
+        if len(values) == 2 and len(moving) == 1 and not all(value.exact for value in values):
+            return moving[0] if moving[0].lanes is None else offset(moving[0].lanes, moving[0].rows)
+        return known(values)
+
+    return operation
+
+
 def _extract(value: Lanes, start: Lanes, length: Lanes) -> Lanes:
     return np.asarray((value >> (start & 63)) & ((np.int64(1) << np.minimum(length, 62)) - 1))
 
@@ -411,8 +425,8 @@ _OPERATIONS: dict[str, Callable[[list[LaneValue]], LaneValue]] = {
     "xor": _bitwise(np.bitwise_xor),
     "not": _bitwise(np.invert),
     "neg": _bitwise(np.negative),
-    "min": _bitwise(np.minimum, 2),
-    "max": _bitwise(np.maximum, 2),
+    "min": _clamped(np.minimum),
+    "max": _clamped(np.maximum),
     "bfe": _bitwise(_extract, 2),
     "bfi": _bitwise(_insert, 2),
     "div": _bitwise(_divide, 1),

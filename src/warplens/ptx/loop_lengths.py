@@ -40,6 +40,7 @@ class LoopLengths:
         if loop.header not in self._known:
             tests = self._tests(loop)
             warps = tests is None or any(self._differs_by_warp(loop, *each) for each in tests)
+            warps = warps or self._is_picked(loop)
             blocks = tests is None or any(self._differs_by_block(loop, *each) for each in tests)
             self._known[loop.header] = warps, blocks
         return self._known[loop.header]
@@ -77,6 +78,45 @@ class LoopLengths:
             return True
         last = apart.threads.reshape(-1, LANES).max(axis=1)
         return int(np.ptp(last)) > self._step(loop, first, second)
+
+    def _is_picked(self, loop: NaturalLoop) -> bool:
+        """Whether each warp runs it in rounds of its own of a loop around it, as with `if (item == warp)`: how long it
+        is may be the same for all at any time, but not from round to round."""
+        inner, above = loop.header, self._flow.dominators.parent[loop.header]
+        while above >= 0:
+            one = self._flow.blocks[above]
+            alone = inner in one.successors and self._flow.predecessors[inner] == [above]
+            if one.predicate and alone and self._compares_warps(one.predicate) and self._comes_again(loop, above):
+                return True
+            inner, above = above, self._flow.dominators.parent[above]
+        return False
+
+    def _compares_warps(self, predicate: str) -> bool:
+        """Whether a condition holds for those warps whose number is equal to something else."""
+        writers = self._writers.of(predicate)
+        if len(writers) != 1 or writers[0].opcode != "setp" or not {"eq", "ne"} & set(writers[0].modifiers):
+            return False
+        sides = [self._values.of(text) for text in writers[0].operands[1:]]
+        if len(sides) != 2:
+            return False
+        apart = difference(*sides)
+        if apart.threads is None or not apart.terms:
+            return False
+        by_warp = apart.threads.reshape(-1, LANES)
+        return bool((by_warp == by_warp[:, :1]).all() and np.ptp(by_warp))
+
+    def _comes_again(self, loop: NaturalLoop, block: int) -> bool:
+        """Whether the code after a loop leads back to a block before it."""
+        seen: set[int] = set()
+        work = list(loop.exits)
+        while work:
+            one = work.pop()
+            if one == block:
+                return True
+            if one not in seen:
+                seen.add(one)
+                work += self._flow.blocks[one].successors
+        return False
 
     def _step(self, loop: NaturalLoop, *counters: str) -> float:
         """By how much a counter moves on in each round; by more than anything where that is known at run time only."""

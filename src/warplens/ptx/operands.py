@@ -60,3 +60,16 @@ class RegisterWriters:
                 for one in self.of(name):
                     work += names(" ".join(one.operands[1:]))
         return False
+
+    def behind(self, register: str) -> list[Instruction]:
+        """The instructions that a value is computed with, back to what was loaded."""
+        found: list[Instruction] = []
+        seen, work = {register}, [register]
+        while work:
+            for one in self.of(work.pop()):
+                found.append(one)
+                if one.opcode != "ld":
+                    more = names(" ".join(one.operands[1:])) - seen
+                    seen |= more
+                    work += more
+        return found

@@ -7,6 +7,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from warplens.ptx.address_bases import AddressBases, Bases
 from warplens.ptx.barrier_need import barrier_needs
 from warplens.ptx.block_dependence import BlockDependence
 from warplens.ptx.control_flow import ControlFlow
@@ -87,6 +88,7 @@ class _Counter:
         self.segments = CodeSegments(self.flow, sites, loops)
         self.writers = RegisterWriters(instructions)
         self.depends = BlockDependence(self.writers)
+        self.arrays = AddressBases(function, self.writers)
         self.needs = barrier_needs(function, self.flow)
         # Most instructions are no access to memory and have nothing to do with an address.
         moving = [one for one in instructions if one.opcode in COUNTED]
@@ -107,6 +109,7 @@ class _Counter:
         self.values = LaneValues(self.function, self.addresses, WarpPlace(0, width))
         self.guards = ThreadGuards(self.function, self.flow, self.writers, width)
         self.accesses: dict[tuple[int, tuple[int, ...]], LaneAccess | None] = {}
+        self._bounded: dict[str, bool] = {}
         every, found = self.segments.all, {}
         for name, number in numbers.items():
             starts = self.segments.starts(lambda one, name=name: one.begins == name)  # type: ignore[misc]
@@ -184,6 +187,13 @@ class _Counter:
         shape = block_shapes(self.function).usual[0]
         return LoopLengths(self.flow, self.writers, ThreadValues(self.writers, *shape), self.depends)
 
+    def _kept_inside(self, register: str) -> bool:
+        """Whether an address is computed with the smaller or larger of two numbers, which differs between lanes."""
+        if register not in self._bounded:
+            bounds = (one for one in self.writers.behind(register) if one.opcode in ("min", "max"))
+            self._bounded[register] = any(not self.values.of(one.operands[0]).uniform for one in bounds)
+        return self._bounded[register]
+
     def _access(self, node: Instruction, lanes: tuple[int, ...]) -> LaneAccess | None:
         key = id(node), lanes
         if key not in self.accesses:
@@ -225,7 +235,7 @@ class _Counter:
         return counts
 
     def _add_bytes(self, counts: defaultdict[str, float], executed: Sequence[Executed]) -> None:
-        def add(moved: float, one: Executed, axes: str | None = None) -> None:
+        def add(moved: float, one: Executed, axes: str | None = None, again: bool = False) -> None:
             if not moved:
                 return
             if one.active.warps is not None:
@@ -233,7 +243,7 @@ class _Counter:
             else:
                 often = one.trips * one.active.share
                 counts["moved_bytes"] += moved * often
-                if one.access is not None and one.access.is_load and one.access.scattered:
+                if again or (one.access is not None and one.access.is_load and one.access.scattered):
                     counts["gathered_bytes"] += moved * often
                 elif axes is not None and axes != self.depends.every:
                     counts[f"moved_by_{axes}"] += moved * often
@@ -243,10 +253,14 @@ class _Counter:
         fetched = 0.0
         loads = [one for one in executed if one.access and one.access.space == "global" and one.access.is_load]
         deepest = max((one.depth for one in loads), default=0)
+        seen: set[Bases] = set()
         for some in by_base(executed):
             moved, touched = moved_and_touched(some)
             is_load = some[0].access is not None and some[0].access.is_load
-            add(moved, some[0], self.depends.axes(some[0].base) if is_load else None)
+            # Neighbours that are kept inside an image have addresses of their own, and mostly the same bytes.
+            near = self.arrays.of(some[0].base, "global") if is_load and self._kept_inside(some[0].base) else None
+            add(moved, some[0], self.depends.axes(some[0].base) if is_load else None, near in seen)
+            seen |= {near} if near else set()
             counts["wasted_bytes"] += (touched - moved) * some[0].trips * some[0].active.share
             if is_load and some[0].depth == deepest:
                 fetched += touched

@@ -200,7 +200,7 @@ def _median(e: Evidence, name: str) -> float:
 
 def _has_atomics(e: Evidence, name: str) -> bool:
     """A wait with atomics is a lock, which is another cause; so is a loop that polls."""
-    if (name and e.kinds[name] is Purpose.WAIT) or (name in e.code and e.code[name].polls):
+    if (name and e.kinds[name] is Purpose.WAIT) or (name in e.code and e.code[name].polls) or name in e.retried:
         return False
     if name not in e.code:
         return bool(words_of(name) & _WORDS)

@@ -96,7 +96,7 @@ def _from_code(e: Evidence) -> Finding:
         f"{percent(share)} of warp time: each such access takes {ways} times as long.{unknown}",
         _ADVICE,
         # How long the kernel takes without marks is an estimate.
-        _beside_memory(e, slower * busy, slower * plain)
+        _beside_memory(e, slower * busy, slower * max(plain, share if e.code[name].loops else 0.0))
         if plain > _BUSY
         else _beside_memory(e, max(slower * waited, all_), max(slower * max(plain, most), all_)),
         LOW if unsure else HIGH,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warplens.analyse.barrier_regions import barrier_regions, either_may_go, exchanges, free_regions, may_exchange
 from warplens.analyse.code_counts import LEAST_CYCLES, MOST_CYCLES, SCHEDULERS
 from warplens.analyse.duration_shapes import median_cycles
 from warplens.analyse.evidence import Evidence
@@ -15,7 +16,6 @@ from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.lifetimes import Float
 from warplens.analyse.load_waits import LATENCY_NS
 from warplens.analyse.region_purpose import Purpose
-from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
 from warplens.wording import integer, percent
 
@@ -61,28 +61,14 @@ def barrier_cost(e: Evidence, regions: list[str]) -> BarrierCost:
     return BarrierCost(lost, longest, len(e.spans_in(regions)) / len(lives))
 
 
-def barrier_regions(e: Evidence) -> list[str]:
-    """The regions in which warps wait for those of their block."""
-    return [region for region in e.waiting if e.wait_class(region) is WaitClass.BARRIER]
-
-
-def exchanges(e: Evidence, regions: list[str]) -> bool:
-    """Whether the code says that data passes between warps at all barriers of some regions."""
-    code = [e.code.get(region) for region in regions]
-    return bool(code) and all(one is not None and one.barriers and one.needed_barriers >= one.barriers for one in code)
-
-
-def may_exchange(e: Evidence, regions: list[str]) -> bool:
-    """The same, or at least that the code shows accesses at each that may be an exchange."""
-    code = [e.code.get(region) for region in regions]
-    known = all(one is not None and one.needed_barriers + one.unknown_barriers > 0 for one in code)
-    return bool(code) and known and not any(one.unneeded_barriers for one in code if one is not None)
-
-
 def _judge(e: Evidence) -> Finding:
     if e.warps_per_block <= 1:
         return e.refuted(CAUSE, "blocks have one warp, which waits for no other")
-    regions = barrier_regions(e)
+    every = barrier_regions(e)
+    free = free_regions(e, every)
+    proven = sum(e.waiting[region] for region in free) >= _LEAST_WAIT
+    # What is proven to be free is judged by itself: the others stay.
+    regions = free if proven else [region for region in every if region not in free]
     share = sum(e.waiting[region] for region in regions)
     if share < _LEAST_WAIT:
         return _inside_regions(e) or e.refuted(
@@ -100,6 +86,8 @@ def _judge(e: Evidence) -> Finding:
     said, unknown = _said_by_code(e, regions), may_exchange(e, regions)
     if unknown:
         said = " Data may pass there: the code does not say."
+        if either_may_go(e, regions[0]):
+            said += " Of two barriers of which one is enough, it is the one that warps pass more often."
     gain_at_least = 0.0 if unknown else lost
     roof = _MOST * (max(lost, cost.longest) if e.of(WAVES).waves <= 1 else lost)
     return e.supported(
@@ -134,7 +122,7 @@ def _inside_regions(e: Evidence) -> Finding | None:
     instructions, its accesses and the data that it waits for is theirs."""
     found = {}
     for name, one in e.code.items():
-        if name and one.unneeded_barriers and e.kinds[name] is not Purpose.WAIT:
+        if name in e.warps.regions and one.unneeded_barriers and e.kinds[name] is not Purpose.WAIT:
             least, most = _beyond_work(e, name)
             share = e.shares.get(name, 0.0)
             found[name] = share * least * one.unneeded_barriers / one.barriers, share * most

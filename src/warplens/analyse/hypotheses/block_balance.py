@@ -6,6 +6,7 @@ import numpy as np
 
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
+from warplens.analyse.groups import reduce_by
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE, Imbalance
 from warplens.analyse.wait_classes import WaitClass
@@ -18,6 +19,9 @@ _LARGE = 0.15
 _SHOWN = 0.5
 _EVEN = 1.05
 _MOSTLY = 0.8
+_BY_LITTLE = 1.5
+"""The longest block over the mean, up to which memory and atomics alone may make the difference."""
+_OF_QUEUE = 0.2
 
 
 def _judge(e: Evidence) -> Finding:
@@ -33,7 +37,9 @@ def _judge(e: Evidence) -> Finding:
         return e.refuted(
             CAUSE, f"the warps of late blocks wait for one of theirs at `{one.late_region}`: uneven are the warps"
         )
-    if not one.slow_sms and _same_work(e):
+    if queue := _queue(e):
+        return e.refuted(CAUSE, f"blocks differ by how long they wait for their turn at `{queue}`: they queue")
+    if not one.slow_sms and _same_work(e, one):
         return e.refuted(
             CAUSE, "all blocks run the same instructions: what makes some of them late is no work of theirs"
         )
@@ -44,7 +50,8 @@ def _judge(e: Evidence) -> Finding:
         CAUSE,
         what,
         advice,
-        e.gain(lost, _most(e, lost), roof=_most(e, lost)),
+        # In the best case SMs have as many warps all the time as before the short blocks ended.
+        e.gain(lost, _most(e, lost), roof=max(_most(e, lost), lost + grid.thin)),
         HIGH if one.late_blocks else MEDIUM if lost > _LARGE else LOW,
         region=one.late_region,
         blocks=one.late_blocks,
@@ -65,10 +72,33 @@ def _most(e: Evidence, lost: float) -> float:
     return max(lost + (1 - lost) * e.of(WAVES).thin, lost + 0.4 * lost * (1 - lost))
 
 
-def _same_work(e: Evidence) -> bool:
+def _queue(e: Evidence) -> str:
+    """The region in which blocks wait for a lock, a flag or a turn, if that is what makes some of them long: without it
+    they are even."""
+    regions = [name for name in e.warps.regions if _waits_for_turn(e, name)]
+    if not regions:
+        return ""
+    lives = e.lives
+    lasted = (lives.blocks.end - lives.blocks.begin).astype(float)
+    waited = reduce_by(np.maximum, e.cycles_in(regions), lives.block, len(lives.blocks))
+    rest = lasted - waited
+    return regions[0] if rest.max() - rest.mean() <= _OF_QUEUE * (lasted.max() - lasted.mean()) else ""
+
+
+def _waits_for_turn(e: Evidence, name: str) -> bool:
+    if name in e.retried:
+        return True
+    if name in e.waiting:
+        return e.wait_class(name) is WaitClass.LOCK
+    return name in e.code and e.code[name].polls > 0
+
+
+def _same_work(e: Evidence, found: Imbalance) -> bool:
     """Whether the code shows that no block executes more than the others: regions of the same length, as often in each,
-    that mostly access memory. Elsewhere a block may take the longer side of a branch."""
-    if sum(e.fetching.values()) + sum(e.awaiting.values()) < _MOSTLY:
+    that mostly access memory. Elsewhere a block may take the longer side of a branch, but hardly where blocks differ by
+    little and all of their time may be a wait for memory."""
+    moving = sum(e.fetching.values()) + sum(e.awaiting.values())
+    if moving < _MOSTLY and (found.block_factor > _BY_LITTLE or _may_wait(e) < _MOSTLY):
         return False
     lives, cells = e.lives, e.lives.cells
     codes = [e.code.get(name) for name in e.warps.regions]
@@ -78,6 +108,12 @@ def _same_work(e: Evidence) -> bool:
     ran = np.bincount(lives.block[cells.track] * many + cells.region, cells.count, len(lives.blocks) * many)
     by_block = ran.reshape(-1, many)
     return bool((by_block.max(axis=0) <= _EVEN * np.median(by_block, axis=0)).all())
+
+
+def _may_wait(e: Evidence) -> float:
+    """The share of warp time in code that waits for memory or for atomics, also outside all regions."""
+    waits = (name for name in e.shares if name in e.code and e.code[name].waits_for_memory)
+    return sum(e.shares[name] for name in {*waits, *e.fetching, *e.awaiting})
 
 
 def _sentences(one: Imbalance) -> tuple[str, str]:

@@ -72,18 +72,37 @@ def exposure(e: Evidence) -> Exposure:
     one = e.of(OVERLAP)
     waits = sum(share for region, share in e.fetching.items() if e.kinds[region] is Purpose.WAIT)
     portion = waits / max(e.warps.waiting, 1e-9) if e.waiting else 0.0
-    exposed = {region.region: region.exposed for region in one.regions}
-    top = max(e.fetching, key=lambda region: (exposed.get(region, 0.0), e.fetching[region]), default="")
-    top = top or max(e.awaiting, key=lambda region: e.awaiting[region], default="")
     idle = _idle_at_work(e)
     return Exposure(
         fetching=min(one.memory_exposed + min(portion, 1.0) * one.waiting + idle * (one.work_exposed + one.both), 1.0),
         working=one.work_exposed * (1 - idle),
         warps=_fetching(e) * e.warps.per_sm,
-        region=top,
+        region=_where(e),
         in_flight=_in_flight(e),
         needed=needed_bytes(e),
     )
+
+
+def _where(e: Evidence) -> str:
+    """The region to name: the one whose data is waited for longest, in itself and where it is used. One that stores
+    fetches nothing, however long it takes beside the others."""
+    exposed = {region.region: region.exposed for region in e.of(OVERLAP).regions}
+    found = {}
+    for region, share in {**e.awaiting, **e.fetching}.items():
+        users = e.followers.get(region, {})
+        used = sum(e.awaiting.get(user, 0.0) for user in users if not loads_itself(e, user)) if _loads(e, region) else 0
+        own = exposed.get(region, 0.0) if region in e.fetching else 0.0
+        found[region] = not _only_stores(e, region), own + used + e.awaiting.get(region, 0.0), share
+    return max(found, key=lambda region: found[region], default="")
+
+
+def _loads(e: Evidence, region: str) -> bool:
+    return region in e.code and bool(e.code[region].loads)
+
+
+def _only_stores(e: Evidence, region: str) -> bool:
+    one = e.code.get(region)
+    return one is not None and bool(one.stores) and not (one.loads or one.copies or one.waits or one.atomics)
 
 
 def _idle_at_work(e: Evidence) -> float:

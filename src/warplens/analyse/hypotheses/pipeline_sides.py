@@ -17,6 +17,8 @@ from warplens.wording import numbered, percent
 PRODUCER, CONSUMER = "slow producer", "slow consumer"
 _LEAST = 0.1
 _BOTH, _ALIKE = 0.25, 2.5
+_TWICE = 0.5
+"""Of a producer's time, what a second one beside it saves."""
 _SHALLOW = "producer and consumers wait for one another, as with too few stages"
 
 
@@ -102,10 +104,11 @@ def _judge_producer(e: Evidence) -> Finding:
         f"{percent(sides.producer_wait)}.",
         "Keep more copies in flight (more stages), let more warps produce, or make each copy wider (TMA, 16 bytes per "
         "lane).",
-        # What consumers do not wait for remains; memory that is slower than both may take the place of the producer.
+        # Twice as many producers take half the time. With more of them what consumers do not wait for remains; memory
+        # that is slower than both, or the schedulers, may take the place of the producer.
         e.gain(
-            e.surely_gained * sides.consumer_wait,
-            most,
+            e.surely_gained * min(sides.consumer_wait, _TWICE * (1 - sides.producer_wait)),
+            min(most, e.room),
             roof=most + 0.05 * (1 - most),
         ),
         MEDIUM,

@@ -121,10 +121,10 @@ def _exclude(parts: Iterable[tuple[Int, Int, Int]], total: float) -> bool:
     return True
 
 
-def _without_waits(e: Evidence) -> float:
+def _without_waits(e: Evidence, waiting: float) -> float:
     """The share of the kernel's time that is saved if blocks take only the time that their warps do not wait."""
     lives = e.lives
-    alone = (1 - e.warps.waiting) * float((lives.finish_ns - lives.begin_ns).mean())
+    alone = (1 - waiting) * float((lives.finish_ns - lives.begin_ns).mean())
     return 1 - alone * math.ceil(e.of(WAVES).waves) / e.kernel_ns
 
 
@@ -150,7 +150,9 @@ def _held_blocks(e: Evidence, regions: list[str]) -> float:
 
 
 def _waits_for_turn(e: Evidence, region: str) -> bool:
-    """Whether a region is a wait for a lock or a flag, or has a loop that polls one."""
+    """Whether a region is a wait for a lock or a flag, has a loop that polls one, or is run until it gets one."""
+    if region in e.retried:
+        return True
     if region in e.waiting:
         return e.wait_class(region) is WaitClass.LOCK
     return region in e.code and e.code[region].polls > 0
@@ -180,7 +182,7 @@ def _judge(e: Evidence) -> Finding:
     }
     few = work.waiting > 0.5 and work.working < min(_MOST_WORKING * work.resident, 0.5 * work.sms)
     if few and not _waits_for_copies(e, wait):
-        saved = max(work.waiting, _without_waits(e))
+        saved = max(work.waiting, _without_waits(e, work.waiting))
         return e.supported(
             CAUSE,
             f"The work is serialised: of {work.resident:,.0f} resident warps only {work.working:,.1f} work at a time, "
@@ -196,11 +198,12 @@ def _judge(e: Evidence) -> Finding:
     share = max(sum(locked.values()), _held_blocks(e, list(locked)))
     if share > _LEAST_LOCKED:
         wait = next(iter(locked))
-        only_waits = wait in e.waiting
-        saved = max(share, _without_waits(e)) if only_waits else share
+        only_waits = wait in e.waiting or wait in e.retried
+        saved = max(share, _without_waits(e, max(share, work.waiting))) if only_waits else share
         return e.supported(
             CAUSE,
-            f"Warps wait {percent(share)} of their time for their turn at `{wait}`: only {work.working:,.0f} of "
+            f"Warps wait {percent(share)} of their time for their turn at `{wait}`: only "
+            f"{min(work.working, (1 - share) * work.resident):,.0f} of "
             f"{work.resident:,.0f} resident warps work at a time."
             if only_waits
             else f"Warps spend {percent(share)} of their time in `{wait}`, whose code tries a lock or reads a flag "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from warplens.analyse.barrier_regions import barrier_regions, either_may_go, exchanges, free_regions, may_exchange
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.groups import reduce_by
-from warplens.analyse.hypotheses.barrier_waits import barrier_regions, exchanges, may_exchange
 from warplens.analyse.hypotheses.exposed_latency import exposure
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE, RoleBalance
@@ -59,7 +59,11 @@ def _judge(e: Evidence) -> Finding:
 def _by_round(e: Evidence, whole: RoleBalance | None) -> Finding | None:
     """Warps whose work differs from round to round, between barriers at which data passes between them, or may: over
     the whole kernel each has as much, and yet all wait for the last of each round."""
-    regions = barrier_regions(e)
+    every = barrier_regions(e)
+    free = free_regions(e, every)
+    regions = [region for region in every if region not in free]
+    if regions and either_may_go(e, regions[0]):
+        return None
     if not regions or not may_exchange(e, regions) or (region := _of_unequal_length(e)) is None:
         return None
     waited = sum(e.waiting[name] for name in regions)
