@@ -200,8 +200,9 @@ def _without_marks(e: Evidence) -> Finding:
 
 def _enough_before_the_end(e: Evidence, seen: Exposure) -> bool:
     """Whether uneven blocks are why little is in flight: while SMs have as many as they ever do, it is enough."""
-    resident = e.of(WAVES).resident
-    if seen.in_flight is None or not resident or sum(resident) <= 0:
+    grid = e.of(WAVES)
+    resident = grid.resident
+    if seen.in_flight is None or not grid.complete or sum(resident) <= 0:
         return False
     full = seen.in_flight * max(resident) * len(resident) / sum(resident)
     return full >= seen.needed and BLOCK_BALANCE.judge(e).confidence == HIGH
