@@ -110,6 +110,21 @@ def test_what_a_region_takes_beyond_its_work_is_that_of_its_unneeded_barriers() 
     assert findings(kernel(spans, {"fold": conflicts}))[0].kind == "bank conflicts", "these take all of the time"
 
 
+def test_a_free_barrier_beside_a_needed_one_is_not_what_late_warps_cost() -> None:
+    """Warps end rounds of unequal length in a region with a barrier that is needed and one that is not: without the
+    latter they wait as long. Marked as work, it is little else than their wait."""
+    both = {"instructions": 13, "shared": 1, "ways": 1, "stores": 1, "barriers": 2}
+    both |= {"needed_barriers": 1, "unneeded_barriers": 1}
+    spans = rounds_with_barrier(lambda turn, warp: 90_000 if warp == 7 else 10_000, "fold")
+    walk = {"instructions": 90, "loops": 1, "unbounded": 1, "lengths_known": 1, "uneven_warps": 1}
+    found = findings(kernel(spans, {"walk": walk, "fold": both}))
+    assert (found[0].kind, found[0].region) == ("warp imbalance", "walk")
+    assert found[0].gain.low < 1 - 20 / 90 < found[0].gain.high, "all warps in 20,000 cycles instead of 90,000"
+    assert verdict(found, "unneeded barrier").verdict == "refuted"
+    even = findings(kernel(spans, {"walk": {"instructions": 90}, "fold": both}))
+    assert verdict(even, "warp imbalance").verdict == "refuted", "the same work in each round"
+
+
 def test_what_marks_take_is_no_work_of_the_busiest_warp() -> None:
     """1,000 of the 4,000 cycles that each warp works in a round are those of its two spans' records."""
     gains = []

@@ -67,6 +67,24 @@ def test_blocks_that_execute_the_same_are_not_uneven() -> None:
     assert verdict(uneven, "block imbalance").verdict == "supported", "some have more instances"
 
 
+def test_little_in_flight_at_the_end_of_uneven_blocks_is_no_latency() -> None:
+    """Four blocks of an SM have enough in flight together; of some SMs, one block lasts far longer than the others."""
+    row = {"instructions": 30, "loads": 8, "load_bytes": 32, "load_waste": 1, "moved_bytes": 1_152}
+    row |= {"fetch_bytes": 1_152, "loops": 1, "unbounded": 1}
+    for longest, causes in ((12, ("block imbalance", "refuted")), (3, ("too little in flight", "supported"))):
+        spans = []
+        for block in range(4 * SMS):
+            rounds = longest if block % 16 == 0 else 3
+            spans += [
+                Span("row", turn * 4_000, 4_000, block, warp, sm=block % SMS)
+                for turn in range(rounds)
+                for warp in range(4)
+            ]
+        each = {"fetch_bytes": 1_152} if longest > 3 else {"fetch_bytes": 256, "moved_bytes": 256}
+        found = findings(kernel(spans, {"row": row | each}))
+        assert (found[0].kind, verdict(found, "too little in flight").verdict) == causes
+
+
 def test_where_most_warps_work_more_loads_in_flight_gain_what_the_schedulers_leave() -> None:
     """36 warps of an SM, of which a third fetches: 1,500 instructions in each round of 30,000 cycles."""
     get = {"instructions": 7, "loads": 1, "load_bytes": 4, "load_waste": 1, "moved_bytes": 128, "fetch_bytes": 128}

@@ -22,6 +22,7 @@ from warplens.wording import integer, percent
 CAUSE = "unneeded barrier"
 _LEAST_WAIT = 0.05
 _LEAST_GAIN = 0.03
+_NEARLY_ALL = 0.9
 _MOST = 1.1
 _OFTEN = 8
 """Barriers that a warp passes: with fewer of them, what it waits there is seldom much."""
@@ -120,9 +121,11 @@ def _said_by_code(e: Evidence, regions: list[str]) -> str:
 def _inside_regions(e: Evidence) -> Finding | None:
     """Barriers inside a region, at some of which no data passes between warps: what the region takes beyond its
     instructions, its accesses and the data that it waits for is theirs."""
-    found = {}
+    found, meeting = {}, meeting_regions(e)
     for name, one in e.code.items():
         if name in e.warps.regions and one.unneeded_barriers and e.kinds[name] is not Purpose.WAIT:
+            if name in meeting:
+                continue  # without the unneeded ones, warps wait as long at the others for those that come late
             least, most = _beyond_work(e, name)
             share = e.shares.get(name, 0.0)
             found[name] = share * least * one.unneeded_barriers / one.barriers, share * most
@@ -145,6 +148,22 @@ def _inside_regions(e: Evidence) -> Finding | None:
         evidence={"barriers": one.barriers, "unneeded_barriers": one.unneeded_barriers, "from": "PTX"},
         refuted_by=_REFUTED_BY,
     )
+
+
+def meeting_regions(e: Evidence) -> dict[str, float]:
+    """Regions that are not marked as waits but are little else: they have a barrier at which data passes, and what each
+    warp does there explains next to nothing of their time, which warps that come late make. With each, the share of
+    warp time that it waits."""
+    found = {}
+    for name, one in e.code.items():
+        share = e.warps.regions.get(name, 0.0)
+        if share < _LEAST_WAIT or e.kinds[name] is Purpose.WAIT or not one.needed_barriers:
+            continue
+        if one.loads or one.copies or one.atomics or one.polls or one.waits:
+            continue  # may wait for something else
+        if (beyond := _beyond_work(e, name)[0]) >= _NEARLY_ALL:
+            found[name] = share * beyond
+    return found
 
 
 def _rounds(e: Evidence, name: str) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from warplens.analyse.devices import find_peak
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, MEDIUM, SUPPORTED, Finding, Gain
+from warplens.analyse.hypotheses.block_balance import BLOCK_BALANCE
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.hypotheses.pipeline_sides import Sides, side_evidence, sides_of
 from warplens.analyse.load_waits import loads_itself, loads_outside, waiting_together
@@ -14,6 +15,7 @@ from warplens.analyse.overlap import OVERLAP
 from warplens.analyse.region_purpose import Purpose
 from warplens.analyse.roofline import device_of
 from warplens.analyse.sample_share import WITHHELD
+from warplens.analyse.waves import WAVES
 from warplens.wording import byte_size, percent
 
 CAUSE = "too little in flight"
@@ -185,9 +187,25 @@ def _without_marks(e: Evidence) -> Finding:
     if seen.saturates and both < _BOTH and not latency:
         held = "" if seen.in_flight is None else f" with {byte_size(seen.in_flight)} in flight on an SM"
         return e.refuted(CAUSE, f"{seen.warps:.0f} warps of an SM fetch at a time{held}: throughput is the limit")
+    if not latency and _enough_before_the_end(e, seen):
+        return e.refuted(
+            CAUSE,
+            f"an SM with all of its blocks has enough in flight; on average it has {byte_size(seen.in_flight or 0.0)}, "
+            "as blocks are uneven and few of them are left towards the end",
+        )
     if e.sampled and seen.in_flight is None:
         return replace(_finding(e, seen, both, MEDIUM), withheld=WITHHELD)
     return _finding(e, seen, both, HIGH if latency or (seen.in_flight or seen.needed) < _FEW * seen.needed else MEDIUM)
+
+
+def _enough_before_the_end(e: Evidence, seen: Exposure) -> bool:
+    """Whether uneven blocks are why little is in flight: while SMs have as many as they ever do, it is enough."""
+    grid = e.of(WAVES)
+    resident = grid.resident
+    if seen.in_flight is None or not grid.complete or sum(resident) <= 0:
+        return False
+    full = seen.in_flight * max(resident) * len(resident) / sum(resident)
+    return full >= seen.needed and BLOCK_BALANCE.judge(e).confidence == HIGH
 
 
 def _busy(e: Evidence) -> Finding:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from warplens.analyse.barrier_regions import barrier_regions, either_may_go, exchanges, free_regions, may_exchange
 from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.groups import reduce_by
+from warplens.analyse.hypotheses.barrier_waits import meeting_regions
 from warplens.analyse.hypotheses.exposed_latency import exposure
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
 from warplens.analyse.imbalance import IMBALANCE, RoleBalance
@@ -62,15 +65,17 @@ def _by_round(e: Evidence, whole: RoleBalance | None) -> Finding | None:
     every = barrier_regions(e)
     free = free_regions(e, every)
     regions = [region for region in every if region not in free]
+    inside = {} if every else meeting_regions(e)
+    regions = regions or list(inside)
     if regions and either_may_go(e, regions[0]):
         return None
-    if not regions or not may_exchange(e, regions) or (region := _of_unequal_length(e)) is None:
+    if not regions or not may_exchange(e, regions) or (region := _of_unequal_length(e, inside)) is None:
         return None
-    waited = sum(e.waiting[name] for name in regions)
+    waited = sum(inside.values()) or sum(e.waiting[name] for name in regions)
     factor = 1 / max(1 - waited, _LEAST)
     if waited < _LEAST or factor < _FACTOR or (whole is not None and whole.loss >= waited):
         return None
-    idle, sure = _idle_meanwhile(e), exchanges(e, regions)
+    idle, sure = _idle_meanwhile(e, sum(inside.values())), bool(inside) or exchanges(e, regions)
     return e.supported(
         CAUSE,
         f"Work is uneven between the warps of a block from round to round (`{region}`): they wait {percent(waited)} of "
@@ -92,13 +97,13 @@ def _only_loads(e: Evidence, region: str) -> bool:
     return bool(code and code.moves_memory and code.fetch_bytes and not code.differs_by_warp)
 
 
-def _of_unequal_length(e: Evidence) -> str | None:
-    """The region that takes most time of those whose work the code leaves open: it has a loop of unknown length, or
-    some warps of a block run it far more often than others."""
+def _of_unequal_length(e: Evidence, others: Collection[str] = ()) -> str | None:
+    """The region that takes most time of those, but `others`, whose work the code leaves open: it has a loop of unknown
+    length, or some warps of a block run it far more often than others."""
     lives, cells = e.lives, e.lives.cells
     for name, share in e.warps.regions.items():  # the longest first
         code = e.code.get(name)
-        if code is None or share < _LEAST or e.kinds[name] is Purpose.WAIT:
+        if code is None or share < _LEAST or e.kinds[name] is Purpose.WAIT or name in others:
             continue
         here = cells.region == lives.region_codes[name]
         tracks = np.unique(cells.track[here])
@@ -112,13 +117,13 @@ def _of_unequal_length(e: Evidence) -> str | None:
     return None
 
 
-def _idle_meanwhile(e: Evidence) -> float:
-    """How far other warps leave an SM idle while some wait: by the bytes in flight of those that fetch, else by how
-    many are at work."""
-    seen = exposure(e)
-    if seen.in_flight is not None and sum(e.fetching.values()) >= _MOSTLY * (1 - e.warps.waiting):
+def _idle_meanwhile(e: Evidence, inside: float) -> float:
+    """How far other warps leave an SM idle while some wait, some of them `inside` regions that are not marked as waits:
+    by the bytes in flight of those that fetch, else by how many are at work."""
+    seen, working = exposure(e), 1 - e.warps.waiting - inside
+    if seen.in_flight is not None and sum(e.fetching.values()) >= _MOSTLY * working:
         return max(1 - seen.in_flight / seen.needed, 0.0)
-    return max(1 - e.warps.per_sm * (1 - e.warps.waiting) / _ENOUGH_WARPS, 0.0)
+    return max(1 - e.warps.per_sm * working / _ENOUGH_WARPS, 0.0)
 
 
 def _confidence(busiest: int, warps: int) -> str:
