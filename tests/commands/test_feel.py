@@ -35,7 +35,7 @@ def terminal(width: int) -> tuple[Console, io.StringIO]:
         (["view", CAPTURE, "--terminal", "--launch", "7"], 2, "--launch 7: expected `all` or the number of a launch"),
         (["stats", MISSING, "--by", "wrap"], 2, "cannot group by 'wrap' (did you mean 'warp'?)"),
         (["stats", MISSING, "--sort", "p98"], 2, "cannot sort by 'p98' (did you mean 'p99'?)"),
-        (["view", CAPTURE, "--launch", "1"], 2, "--launch and --width need --terminal"),
+        (["view", CAPTURE, "--launch", "1"], 2, "--width and --rows need --terminal"),
     ],
 )
 def test_a_mistake_is_named_with_the_way_out(

@@ -6,6 +6,7 @@ of two buffers that a condition picks, it may be in the array of each. What was 
 
 from __future__ import annotations
 
+import functools
 import re
 
 from warplens.ptx.operands import RegisterWriters
@@ -33,16 +34,20 @@ class AddressBases:
     """The arrays that the addresses of a function may be in."""
 
     def __init__(self, function: Function, writers: RegisterWriters) -> None:
-        self._writers = writers
+        self._function, self._writers = function, writers
         self._wide = {one.name for one in function.params if one.size != 4}
-        self._own = {
+        self._known: dict[str, Bases | _NotKnownYet] = {}
+
+    @functools.cached_property
+    def _own(self) -> set[str]:
+        """The shared arrays that the function declares with a size."""
+        return {
             variable.name
-            for node in function.walk()
+            for node in self._function.walk()
             if isinstance(node, Declaration) and node.space == "shared"
             for variable in node.variables
             if "extern" not in node.linkage
         }
-        self._known: dict[str, Bases | _NotKnownYet] = {}
 
     def of(self, operand: str, space: str) -> Bases:
         """The arrays that the address of an operand such as `[%rd1+16]` may be in; None for any."""

@@ -42,13 +42,13 @@ def predecessors(successors: Graph) -> list[list[int]]:
 
 def reached(successors: Graph, starts: Iterable[int], avoiding: Collection[int] = ()) -> set[int]:
     """The nodes on paths from `starts`, these included, that enter no node of `avoiding`."""
-    seen: set[int] = set()
-    work = [node for node in starts if node not in avoiding]
-    while work:
-        node = work.pop()
-        if node not in seen:
-            seen.add(node)
-            work += [after for after in successors[node] if after not in avoiding]
+    seen = set(starts).difference(avoiding)
+    work = list(seen)
+    for node in work:
+        for after in successors[node]:
+            if after not in seen and after not in avoiding:
+                seen.add(after)
+                work.append(after)
     return seen
 
 
