@@ -38,7 +38,8 @@ def libraries() -> Path:
 def run_scenario(name: str, *arguments: str, module: str = "scenarios", **environment: str) -> dict[str, Any]:
     """What a scenario of scenarios.py, or of another module here, printed as JSON, with what it wrote to stderr."""
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), f"{ROOT}/src", str(ROOT))))
-    known = {**os.environ, "LD_LIBRARY_PATH": str(libraries()), "PYTHONPATH": path, **environment}
+    known = {**os.environ, "LD_LIBRARY_PATH": str(libraries()), "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"}
+    known |= environment
     command = [sys.executable, "-m", f"{__name__}.{module}", name, str(libraries() / "launcher.so")]
     done = subprocess.run(
         [*command, *arguments], env=known, cwd=ROOT, capture_output=True, text=True, timeout=300,
