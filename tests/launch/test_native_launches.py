@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections.abc import Iterator
@@ -216,3 +217,33 @@ def test_threads_share_a_shelf(hooks: SimpleNamespace) -> None:
     assert len(set(scene.made)) == 41
     scene.made.sort(key=[one.pointer for one, _ in scene.run.launches_so_far()].index)  # type: ignore[attr-defined]
     scene.end()
+
+
+def test_threads_that_are_first_share_what_makes_launches(
+    hooks: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(hooks.hooks, hooks.gpu)
+    both, made = threading.Barrier(2), list[object]()
+
+    class Shelves:
+        """Stands for the launches of the session, and takes as long to be made as another thread needs to ask."""
+
+        @staticmethod
+        def of(*given: object) -> object:
+            made.append(object())
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.2)
+            return made[-1]
+
+    monkeypatch.setattr("warplens.launch.buffers.NativeLaunches", Shelves)
+    taken: list[object] = []
+    ready = SimpleNamespace(shelve=lambda native, kernel, target: taken.append(native))
+    variants = [SimpleNamespace(ready=ready, closed=False) for _ in range(2)]
+    threads = [threading.Thread(target=scene.buffers.shelve, args=(KERNEL, variant, None)) for variant in variants]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    scene.buffers._native = None
+    assert len(made) == 1
+    assert taken == made * 2

@@ -169,7 +169,9 @@ class Buffers:
         if variant.ready is None or variant.closed or self._variants.wanted is not None or not self._shelves_open:
             return
         if self._native is None:
-            self._native = NativeLaunches.of(libcuda.driver(), self._run, self._variants)
+            with self._lock:  # of two, the run would ask only one which launches it made
+                if self._native is None:
+                    self._native = NativeLaunches.of(libcuda.driver(), self._run, self._variants)
         if self._native is not None:
             variant.ready.shelve(self._native, kernel, target)
 
