@@ -8,6 +8,7 @@ from warplens.analyse.evidence import Evidence
 from warplens.analyse.finding import HIGH, LOW, MEDIUM, Finding
 from warplens.analyse.groups import reduce_by
 from warplens.analyse.hypotheses.hypothesis import Hypothesis
+from warplens.analyse.hypotheses.serialised_section import waits_for_turn
 from warplens.analyse.imbalance import IMBALANCE, Imbalance
 from warplens.analyse.wait_classes import WaitClass
 from warplens.analyse.waves import WAVES
@@ -75,7 +76,7 @@ def _most(e: Evidence, lost: float) -> float:
 def _queue(e: Evidence) -> str:
     """The region in which blocks wait for a lock, a flag or a turn, if that is what makes some of them long: without it
     they are even."""
-    regions = [name for name in e.warps.regions if _waits_for_turn(e, name)]
+    regions = [name for name in e.warps.regions if waits_for_turn(e, name)]
     if not regions:
         return ""
     lives = e.lives
@@ -83,14 +84,6 @@ def _queue(e: Evidence) -> str:
     waited = reduce_by(np.maximum, e.cycles_in(regions), lives.block, len(lives.blocks))
     rest = lasted - waited
     return regions[0] if rest.max() - rest.mean() <= _OF_QUEUE * (lasted.max() - lasted.mean()) else ""
-
-
-def _waits_for_turn(e: Evidence, name: str) -> bool:
-    if name in e.retried:
-        return True
-    if name in e.waiting:
-        return e.wait_class(name) is WaitClass.LOCK
-    return name in e.code and e.code[name].polls > 0
 
 
 def _same_work(e: Evidence, found: Imbalance) -> bool:

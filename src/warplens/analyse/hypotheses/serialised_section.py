@@ -149,7 +149,7 @@ def _held_blocks(e: Evidence, regions: list[str]) -> float:
     return float(longest.sum() / max(float((lives.blocks.end - lives.blocks.begin).sum()), 1.0))
 
 
-def _waits_for_turn(e: Evidence, region: str) -> bool:
+def waits_for_turn(e: Evidence, region: str) -> bool:
     """Whether a region is a wait for a lock or a flag, has a loop that polls one, or is run until it gets one."""
     if region in e.retried:
         return True
@@ -194,7 +194,7 @@ def _judge(e: Evidence) -> Finding:
             evidence=evidence,
             refuted_by=_REFUTED_BY,
         )
-    locked = {region: share for region, share in e.warps.regions.items() if _waits_for_turn(e, region)}
+    locked = {region: share for region, share in e.warps.regions.items() if waits_for_turn(e, region)}
     share = max(sum(locked.values()), _held_blocks(e, list(locked)))
     if share > _LEAST_LOCKED:
         wait = next(iter(locked))
